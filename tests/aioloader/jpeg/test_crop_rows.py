@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import zlib
 
-import numpy as np
 import pytest
 
 from aioloader.jpeg.crop_entry import HEAD, CropEntryError
 from aioloader.jpeg.crop_window import check_part, cut_by_entry, needed_rows, read_head
-from tests.aioloader.jpeg.entries import decoded, golden, part_of
+from tests.aioloader.jpeg.entries import golden, part_of
 from tests.aioloader.jpeg.samples import frame_of
 from tests.cases import with_cases
 
@@ -32,7 +31,7 @@ def test_a_cut_of_a_part_is_that_of_the_whole(name, data, entry, scale):
     head, frame = read_head(entry), frame_of(data)
     rng = random.Random(name)
     shorter = 0
-    for _ in range(60):
+    for _ in range(30):
         width, height = rng.randint(1, head.width), rng.randint(1, head.height - 1)
         box = rng.randint(0, head.width - width), rng.randint(0, head.height - height), width, height
         expected = cut_by_entry(data, frame, entry, box, scale=scale)
@@ -55,7 +54,7 @@ def test_every_changed_byte_of_a_part_is_noticed(name, data, entry):
         part = part_of(data, entry, rows)
         check_part(part, entry, head, rows)
         edges = [head.scan_start, head.scan_start - 1, len(part) - 1, len(part) - 2, 0]
-        for place in [*edges, *rng.choices(range(len(part)), k=20)]:
+        for place in [*edges, *rng.choices(range(len(part)), k=8)]:
             edited = bytearray(part)
             edited[place] ^= 1 << rng.randrange(8)
             with pytest.raises(CropEntryError, match="of other bytes"):
@@ -63,14 +62,6 @@ def test_every_changed_byte_of_a_part_is_noticed(name, data, entry):
         for other in (part[:-1], part + b"\0", b"", part_of(data, entry, (first, first + 1))[:-3]):
             with pytest.raises(CropEntryError):
                 check_part(other, entry, head, rows)
-
-
-def test_rows_outside_of_the_image_are_refused():
-    _, data, entry = FILES[0]
-    head = read_head(entry)
-    for rows in ((-1, 2), (2, 2), (3, 1), (0, head.rows + 1)):
-        with pytest.raises(CropEntryError, match="of other bytes"):
-            check_part(data, entry, head, rows)
 
 
 def test_a_made_up_head_is_refused():
@@ -84,18 +75,3 @@ def test_a_made_up_head_is_refused():
             read_head(bytes(body) + zlib.crc32(body).to_bytes(4, "little"))
     with pytest.raises(CropEntryError, match="damaged"):
         read_head(entry[: HEAD.size])
-
-
-@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
-def test_a_part_decodes_to_the_same_pixels(name, data, entry):
-    head, frame = read_head(entry), frame_of(data)
-    whole = decoded(data, (head.width, head.height))
-    box = x, y, width, height = 20, 40, 50, 30
-    rows = needed_rows(head, box)
-    part = part_of(data, entry, rows)
-    cut = cut_by_entry(part, frame, entry, box, left_out=check_part(part, entry, head, rows))
-    pixels = decoded(cut.data, (cut.width, cut.height))
-    top, left = y - cut.top, x - cut.left
-    assert np.array_equal(
-        pixels[top : top + height, left : left + width], whole[y : y + height, x : x + width]
-    )

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from aioloader.jpeg import read_frame
-from aioloader.jpeg.crop_entry import HEAD, check_entry, encode_entry
+from aioloader.jpeg.crop_entry import HEAD, encode_entry
 from aioloader.jpeg.huffman import NotIndexableError
 from tests.aioloader.jpeg.entries import compare, decoded, golden
 from tests.aioloader.jpeg.samples import KINDS, before_frame, encode, frame_of, make_image, segment
@@ -72,8 +71,7 @@ def test_cuts_of_any_jpeg_have_the_pixels_of_a_full_decode(data, interval, seed)
         compare(data, entry, box, image)
 
 
-@with_cases("quality", [60, 95])
-@with_cases("kind", KINDS)
+@with_cases(("kind", "quality"), [("420", 60), ("444", 95), ("grey", 60)])
 def test_the_size_of_an_entry_is_nearest_to_a_twentieth_of_the_image(kind, quality):
     data = encode(640, 480, kind, quality=quality, blocks=False)
     entry = build_entry(data)
@@ -96,33 +94,27 @@ def test_a_point_is_noted_for_each_mcu():
     assert (points.predictors[:, 0, 0] == 0).all()
 
 
-def _progressive(width: int, height: int) -> bytes:
-    options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
-    return bytes(cv2.imencode(".jpg", make_image(width, height), options)[1])
-
-
-def _without_end(data: bytes) -> bytes:
-    return data[:-2]
-
-
-def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
-    assert old in data
-    return data.replace(old, new, 1)
-
-
+PROGRESSIVE = bytes(cv2.imencode(".jpg", make_image(200, 200), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1])
+ROWS = encode(200, 200, "444", 25)
 REFUSED = {
     "text": (b"some text", "not a baseline JPEG"),
     "nothing": (b"", "not a baseline JPEG"),
-    "progressive": (_progressive(200, 200), "not a baseline JPEG"),
+    "progressive": (PROGRESSIVE, "not a baseline JPEG"),
     "intervals inside of rows": (encode(200, 200, "420", 5), "restart markers are not at the ends of rows"),
-    "no end": (_without_end(encode(200, 200)), "not followed by the end"),
+    "no end": (encode(200, 200)[:-2], "not followed by the end"),
     "half": (encode(200, 200)[:8000], "not followed by the end"),
     "cut short": (encode(200, 200)[:8000] + b"\xff\xd9", "ends before its last MCU"),
     "longer": (encode(200, 200)[:-2] + b"abcdef\xff\xd9", "goes on after its last MCU"),
     "tiny": (encode(32, 32), "so small that an index would not pay"),
     "taller": (
-        _replaced(encode(200, 200), b"\x08\0\xc8\0\xc8", b"\x08\xff\xff\xff\xff"),
+        encode(200, 200).replace(b"\x08\0\xc8\0\xc8", b"\x08\xff\xff\xff\xff", 1),
         "ends before its last MCU",
+    ),
+    "a restart marker less": (ROWS.replace(b"\xff\xd1", b"\xff\0", 1), "restart markers"),
+    "another restart marker": (ROWS.replace(b"\xff\xd1", b"\xff\xd2", 1), "restart markers"),
+    "restart markers that are not announced": (
+        ROWS.replace(b"\xff\xdd\0\4\0\x19", b"", 1),
+        "restart markers",
     ),
 }
 
@@ -157,49 +149,8 @@ def test_an_image_whose_rows_begin_at_numbers_of_more_than_32_bits_is_refused():
             encode_entry(data, points)
 
 
-def test_a_missing_restart_marker_is_refused():
-    data = encode(200, 200, "444", 25)
-    with pytest.raises(NotIndexableError):
-        build_entry(data.replace(b"\xff\xd1", b"\xff\0", 1))
-    with pytest.raises(NotIndexableError, match="restart markers"):
-        build_entry(data.replace(b"\xff\xd1", b"\xff\xd2", 1))
-
-
-def test_restart_markers_that_are_not_announced_are_refused():
-    data = encode(200, 200, "444", 25)
-    at = data.index(b"\xff\xdd\0\4")
-    with pytest.raises(NotIndexableError, match="restart markers"):
-        build_entry(data[:at] + data[at + 6 :])
-
-
 def test_segments_before_the_frame_do_not_matter():
     plain = encode(200, 160, "422")
     data = before_frame(plain, segment(0xE1, b"x" * 3000) + segment(0xFE, b"comment"))
     entry = build_entry(data)
     assert compare(data, entry, (60, 60, 50, 50), simplejpeg.decode_jpeg(data)) is not None
-
-
-def test_damage_is_refused_or_has_the_pixels_of_a_full_decode():
-    rng = random.Random(3)
-    data = encode(160, 120, "420", quality=85)
-    outcomes = {"refused": 0, "equal": 0, "whole": 0}
-    for _ in range(150):
-        damaged = bytearray(data)
-        for _ in range(rng.choice((1, 1, 3))):
-            damaged[rng.randrange(2, len(data))] = rng.choice((0, 255, rng.randrange(256)))
-        stored = bytes(damaged)
-        try:
-            entry = build_entry(stored, interval=2)
-        except NotIndexableError:
-            outcomes["refused"] += 1
-            continue
-        check_entry(entry, stored)
-        assert read_frame(stored) is not None
-        try:
-            image = simplejpeg.decode_jpeg(stored, strict=True)
-        except ValueError:
-            outcomes["whole"] += 1
-            continue
-        compare(stored, entry, (40, 40, 60, 50), image)
-        outcomes["equal"] += 1
-    assert min(outcomes["refused"], outcomes["equal"]) > 10

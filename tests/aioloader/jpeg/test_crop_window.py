@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import zlib
 
@@ -38,10 +37,6 @@ def boxes(draw: st.DrawFn) -> tuple[int, int, int, int]:
     return x, y, width, height
 
 
-def test_every_kind_of_jpeg_is_there():
-    assert len(FILES) == 10
-
-
 @given(file=st.sampled_from(FILES), scale=st.sampled_from([1, 2, 4]), box=boxes())
 @settings(max_examples=500)
 def test_a_cut_has_the_pixels_of_a_full_decode(file, scale, box):
@@ -50,23 +45,12 @@ def test_a_cut_has_the_pixels_of_a_full_decode(file, scale, box):
 
 
 @with_cases(("name", "data", "entry"), FILES, ids=NAMES)
-def test_a_small_box_leaves_out_most_of_the_file(name, data, entry):
-    cut = compare(data, entry, (72, 40, 8, 8), IMAGES[name, 1])
-    assert cut is not None
-    assert (cut.width, cut.height) < (80, 60)
-    assert len(cut.data) < len(data) / 2
-
-
-@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
-def test_a_wide_box_leaves_out_rows(name, data, entry):
-    cut = compare(data, entry, (0, 40, 131, 8), IMAGES[name, 1])
-    assert cut is not None
-    assert cut.width >= 131
-    assert cut.height <= 64
-
-
-@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
-def test_a_box_of_everything_needs_no_cut(name, data, entry):
+def test_a_small_box_leaves_out_most_of_the_file_and_a_wide_one_rows(name, data, entry):
+    small, wide = (compare(data, entry, box, IMAGES[name, 1]) for box in ((72, 40, 8, 8), (0, 40, 131, 8)))
+    assert (small.width, small.height) < (80, 60)
+    assert len(small.data) < len(data) / 2
+    assert wide.width >= 131
+    assert wide.height <= 64
     assert cut_by_entry(data, frame_of(data), entry, (0, 0, 131, 93)) is None
 
 
@@ -75,23 +59,6 @@ def test_views_are_accepted():
     expected = cut_by_entry(data, frame_of(data), entry, (40, 40, 20, 20))
     assert expected is not None
     assert cut_by_entry(memoryview(data), frame_of(data), memoryview(entry), (40, 40, 20, 20)) == expected
-
-
-@with_cases(("name", "data", "entry"), FILES, ids=NAMES)
-def test_an_edited_entry_with_a_right_crc_raises_nothing_else(name, data, entry):
-    """Anyone can write such an entry: it may give other pixels, but it never leaves its data, and never takes long."""
-    rng = random.Random(name)
-    frame = frame_of(data)
-    outcomes = set()
-    for _ in range(150):
-        edited = bytearray(entry)
-        place = rng.choice((rng.randrange(HEAD.size), rng.randrange(TABLES_AT), rng.randrange(len(entry))))
-        edited[place] = rng.randrange(256)
-        try:
-            cut_by_entry(data, frame, _resealed(bytes(edited)), (30, 30, 50, 40))
-        except CropEntryError as error:
-            outcomes.add(error.reason)
-    assert outcomes <= {"damaged", "of other bytes"}
 
 
 def test_an_entry_without_an_interval_is_refused():

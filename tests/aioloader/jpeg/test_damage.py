@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 import simplejpeg
@@ -60,16 +61,11 @@ def attempt(data, box):
 
 
 @with_cases("data", FILES.values(), ids=FILES)
-def test_a_file_cut_off_anywhere_is_left_to_a_full_decode(data):
-    for stop in {*range(0, len(data) - 1, 23), *range(len(data) - 40, len(data))}:
-        for box in BOXES:
-            assert attempt(data[:stop], box) is None
-
-
-@with_cases("data", FILES.values(), ids=FILES)
-@with_cases("rest", [b"\0" * 5000, b"\xff" * 5000, b"\0", b"\xff"], ids=["zeros", "ones", "zero", "one"])
+@with_cases(
+    "rest", [b"", b"\0" * 5000, b"\xff" * 5000, b"\0", b"\xff"], ids=["", "zeros", "ones", "zero", "one"]
+)
 def test_a_file_cut_off_and_filled_up_is_left_to_a_full_decode(data, rest):
-    for stop in range(frame_of(data).scan_start, len(data) - 1, 97):
+    for stop in {*range(frame_of(data).scan_start, len(data) - 1, 97), *range(len(data) - 12, len(data) - 1)}:
         for box in BOXES:
             assert attempt(data[:stop] + rest, box) is None
 
@@ -181,3 +177,33 @@ def test_headers_that_announce_a_huge_image_cost_nothing():
             data[place : place + 2] = b"\0\1"
         # It announces 67 million restart intervals: they are counted before memory is allocated for them.
         assert attempt(bytes(data), (0, 0, 65535, 20)) is None
+
+
+MARKED = encode(400, 300, "420", 5)
+SCAN = frame_of(MARKED).scan_start
+OPTIONS = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1, cv2.IMWRITE_JPEG_RST_INTERVAL, 2]
+PROGRESSIVE = cv2.imencode(".jpg", np.zeros((64, 80, 3), np.uint8), OPTIONS)[1].tobytes()
+
+
+@with_cases(
+    "data",
+    [
+        pytest.param(MARKED[:-2], id="no EOI"),
+        pytest.param(MARKED[:SCAN], id="no scan"),
+        pytest.param(MARKED[:SCAN] + b"\xff\xd9", id="an empty scan"),
+        pytest.param(MARKED.replace(b"\xff\xd3", b"\xff\xd4", 1), id="wrong number"),
+        pytest.param(MARKED.replace(b"\xff\xd3", b"", 1), id="missing"),
+        pytest.param(MARKED.replace(b"\xff\xd3", b"\xff\xd3\xff\xd3", 1), id="twice"),
+        pytest.param(MARKED[:-2] + b"\xff\xd6\xff\xd9", id="one too many"),
+        pytest.param(
+            MARKED[: len(MARKED) // 2] + b"\xff\xd9" + MARKED[len(MARKED) // 2 :], id="EOI in the middle"
+        ),
+        pytest.param(PROGRESSIVE, id="several scans"),
+    ],
+)
+def test_markers_that_are_not_those_announced_are_noticed(data):
+    assert not jpeg.markers_are_whole(data)
+    frame = jpeg.read_frame(data)
+    if frame is not None:
+        assert interval_ends(data, frame) is None
+        assert jpeg.cut(data, frame, (170, 100, 50, 60)) is None
