@@ -7,6 +7,7 @@ writes the expected results, which are never written with this package::
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -1079,21 +1080,27 @@ def classes(mx):
 
 def names_of(of_class):
     """Return the names of the methods of a class, and of the attributes that its methods assign."""
+    names = {name for name in dir(of_class) if name[:2] != "__" or name in PROTOCOLS} - set(dir(object))
+    return names.union(*map(assigned, of_class.__mro__))
+
+
+@functools.lru_cache(maxsize=None)  # noqa: UP033 - Python 3.8; the sources of a class take long to find
+def assigned(of_class):
+    """Return the names of the attributes that the methods of a class of MXNet assign."""
     import ast
     import inspect
     import textwrap
 
-    names = {name for name in dir(of_class) if name[:2] != "__" or name in PROTOCOLS} - set(dir(object))
-    for base in of_class.__mro__:
-        package, _, module = base.__module__.partition(".")
-        blocks = module.startswith(("gluon.block", "gluon.nn"))
-        if package not in ("mxnet", "aioloader", "recordio") or blocks or "_fields" in vars(base):
-            continue
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
-            stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-            if stored and isinstance(node.value, ast.Name) and node.value.id == "self":
-                names.add(node.attr)
-    return names
+    package, _, module = of_class.__module__.partition(".")
+    blocks = module.startswith(("gluon.block", "gluon.nn"))
+    if package not in ("mxnet", "aioloader", "recordio") or blocks or "_fields" in vars(of_class):
+        return frozenset()
+    return frozenset(
+        node.attr
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(of_class))))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if isinstance(node.value, ast.Name) and node.value.id == "self"
+    )
 
 
 def exercises(mx, folder):

@@ -60,7 +60,7 @@ def drawn(path, **arguments):
     ids=["mirror", "pad", "crop", "all"],
 )
 def test_boxes_follow_their_pixels(marked, arguments):
-    found, rows = drawn(marked, inter_method=0, **arguments)
+    found, rows = drawn(marked, inter_method=0, batch_size=400, **arguments)
     assert (rows[:, 3] == 7).all()
     boxes = rows[:, 7:11]
     assert (boxes >= -1e-6).all()

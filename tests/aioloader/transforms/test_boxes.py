@@ -337,13 +337,13 @@ def test_batches_of_boxes(leftovers: Any) -> None:
     )
     collate = batchify.Group(batchify.Stack(), batchify.Pad(val=-1), batchify.Stack())
 
-    def run(count: int) -> list[Any]:
+    def run(executor: str) -> list[Any]:
         with aioloader.DataLoader(
-            Scenes().transform(chain), 4, batchify_fn=collate, num_workers=count, seed=5
+            Scenes().transform(chain), 4, batchify_fn=collate, executor=executor, seed=5
         ) as loader:
             return [tuple(np.array(part) for part in batch) for _ in range(2) for batch in loader]
 
-    batches = run(2)
+    batches = run("thread")
     for images, boxes, numbers in batches:
         assert images.shape == (4, 3, 32, 32)
         assert boxes.shape[0] == 4
@@ -351,6 +351,6 @@ def test_batches_of_boxes(leftovers: Any) -> None:
         assert (boxes[boxes[..., 4] >= 0][:, 5] >= 0).all()
         assert len(numbers) == 4
     assert not np.array_equal(batches[0][0], batches[3][0])  # another epoch
-    for one, two in zip(batches, run(0), strict=True):
+    for one, two in zip(batches, run("inline"), strict=True):
         for left, right in zip(one, two, strict=True):
             assert np.array_equal(left, right)

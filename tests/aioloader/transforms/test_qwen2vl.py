@@ -101,31 +101,34 @@ def test_results_are_those_that_the_published_processor_made() -> None:
     assert found == expected
 
 
+RARE_MODES = ("I;16", "I", "F", "YCbCr", "HSV", "PA")
+
+
+def rare(mode: str) -> Image.Image:
+    if mode == "I;16":
+        return Image.fromarray(np.random.default_rng(3).integers(0, 300, (61, 53)).astype(np.uint16))
+    of = {"PA": "P", "YCbCr": "RGB", "HSV": "RGB"}.get(mode, "L")
+    return qwen2vl_images.make_image(of, 61, 53).convert(mode)
+
+
+@pytest.mark.slow  # transformers imports torch
 def test_results_are_those_of_the_published_processor() -> None:
     for image, options, turned in all_cases().values():
         found = Qwen2VLImageProcessor(**options, exif="apply" if turned else "ignore")(image)
         same(found, published()(options)([ImageOps.exif_transpose(image) if turned else image]))
+    processor = Qwen2VLImageProcessor()
+    pixels = np.random.default_rng(4).integers(0, 256, (45, 67, 4), np.uint8)
+    for image in (*map(rare, RARE_MODES), pixels, pixels[:, :, :3], pixels[:, :, :1], pixels[:, :, 0]):
+        same(processor(image), published()({})([image[:, :, None] if np.ndim(image) == 2 else image]))
+    for data in encoded().values():
+        same(processor(decoded(data, processor)), published()({})([Image.open(io.BytesIO(data))]))
 
 
-@with_cases("mode", ["I;16", "I", "F", "YCbCr", "HSV", "PA"])
-def test_rare_modes_are_converted_as_by_the_published_processor(mode: str) -> None:
-    grey = np.random.default_rng(3).integers(0, 300, (61, 53))
-    if mode == "I;16":
-        image = Image.fromarray(grey.astype(np.uint16))
-    elif mode == "PA":
-        image = qwen2vl_images.make_image("P", 61, 53).convert("PA")
-    else:
-        image = qwen2vl_images.make_image("RGB" if mode in ("YCbCr", "HSV") else "L", 61, 53).convert(mode)
+@with_cases("mode", RARE_MODES)
+def test_rare_modes_are_converted_by_pillow(mode: str) -> None:
+    image = rare(mode)
     assert image.mode == mode
-    same(Qwen2VLImageProcessor()(image), published()({})([image]))
-
-
-@with_cases("channels", [1, 3, 4])
-def test_arrays_are_processed_as_by_the_published_processor(channels: int) -> None:
-    pixels = np.random.default_rng(4).integers(0, 256, (45, 67, channels), np.uint8)
-    same(Qwen2VLImageProcessor()(pixels), published()({})([pixels]))
-    if channels == 1:
-        same(Qwen2VLImageProcessor()(pixels[:, :, 0]), published()({})([pixels]))
+    same(SMALL(image), plain(np.array(image.convert("RGB"))))
 
 
 @lru_cache
@@ -187,12 +190,6 @@ def test_decoded_pixels_are_those_of_pillow(exif: str, alpha: str) -> None:
         found = decoded(data, processor)
         assert (found.dtype, found.ndim) == (np.uint8, 3), name
         assert np.array_equal(found, decoded_by_pillow(data, processor)), name
-
-
-def test_encoded_images_are_processed_as_by_the_published_processor() -> None:
-    for data in encoded().values():
-        processor = Qwen2VLImageProcessor()
-        same(processor(decoded(data, processor)), published()({})([Image.open(io.BytesIO(data))]))
 
 
 def test_only_what_differs_is_decoded_by_pillow() -> None:
@@ -271,6 +268,7 @@ def test_sizes_are_multiples_within_the_limits(
     assert spec.dtype == np.float32
 
 
+@pytest.mark.slow
 @given(height=extents, width=extents, factor=st.sampled_from([14, 28, 32, 56]), seed=st.integers(0, 9))
 def test_sizes_are_those_of_the_published_rule(height: int, width: int, factor: int, seed: int) -> None:
     published()

@@ -81,9 +81,9 @@ def crops(photo_rec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("executor", "index", "names"),
     [
         ("inline", False, CHAINS),
-        ("inline", True, CHAINS),
+        ("inline", True, ["DINO", "small crops", "resized"]),
         ("thread", False, ["DINO"]),
-        ("process", False, ["foreign", "DINO"]),
+        ("process", False, ["foreign"]),
     ],
 )
 def test_a_loader_decodes_once_for_all(

@@ -102,8 +102,7 @@ def as_lists(batch):
     return batch.tolist() if hasattr(batch, "tolist") else batch
 
 
-@with_cases("name", FUNCTIONS)
-@with_cases("workers", [0, 2])
+@with_cases(("name", "workers"), [*((name, 0) for name in FUNCTIONS), ("group", 2), ("append", 2)])
 def test_a_loader_makes_of_it_what_calling_does(name, workers):
     fn = FUNCTIONS[name]
     dataset = Ragged(ragged=name in ("group", "append", "list"))

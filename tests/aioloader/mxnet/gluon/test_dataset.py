@@ -77,11 +77,9 @@ def noisy(x, y=0, rng=None):
     return x
 
 
-@with_cases("workers", [0, 2])
-def test_a_parameter_of_any_name_keeps_its_default(workers):
+def test_a_parameter_of_any_name_keeps_its_default():
     for dataset in (Counted(6).transform(noisy), Counted(6, label=True).transform_first(noisy)):
-        with gluon.data.DataLoader(dataset, 3, num_workers=workers) as loader:
-            assert len(list(loader)) == 2
+        assert len(list(gluon.data.DataLoader(dataset, 3))) == 2
     assert list(Counted(3, label=True).transform(noisy)) == [0, 1, 2]
 
 

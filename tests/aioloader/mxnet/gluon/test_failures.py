@@ -12,7 +12,7 @@ import pytest
 
 from aioloader import TooManyErrorsError
 from aioloader.mxnet import gluon, nd
-from tests.aioloader.mxnet.gluon.conftest import with_each_kind
+from tests.aioloader.mxnet.gluon.conftest import WORKERS, with_each_kind
 from tests.cases import with_cases
 
 
@@ -59,11 +59,13 @@ CASES = {
 }
 
 
-@with_each_kind
-@with_cases("case", CASES)
-def test_the_original_error_comes_at_its_batch_and_the_loader_goes_on(case, options):
+@with_cases(
+    ("case", "kind"),
+    [*(("dataset", kind) for kind in WORKERS), ("transform", "processes"), ("batchify", "threads")],
+)
+def test_the_original_error_comes_at_its_batch_and_the_loader_goes_on(case, kind):
     dataset, batchify_fn = CASES[case]()
-    loader = gluon.data.DataLoader(dataset, 3, batchify_fn=batchify_fn, **options)
+    loader = gluon.data.DataLoader(dataset, 3, batchify_fn=batchify_fn, **WORKERS[kind])
     for _ in range(2):
         batches = iter(loader)
         assert [next(batches).tolist() for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
