@@ -254,7 +254,7 @@ async def test_a_failing_sample_fails_alone_with_its_own_type(bench):
     assert str(failure.error) == "three is not welcome"
 
 
-@with_cases("error", [SystemExit, MemoryError])
+@pytest.mark.parametrize("error", [SystemExit, MemoryError])
 async def test_system_exit_and_memory_error_are_the_samples_own(bench, error):
     def fail(array, square):
         if square == 9:
