@@ -50,8 +50,7 @@ def server(leftovers: object) -> Iterator[RawServer]:
 Get = Callable[..., WebBytes]
 
 
-@pytest.fixture
-def get(server: RawServer, run_on: RunOn, no_blocking: None) -> Get:
+def getting(server: RawServer, run_on: Callable[..., Any]) -> Get:
     """Return a function that gets a URL, or a path of the server, by a new client in a new event loop.
 
     With a reply it forgets earlier requests, and the server answers with it at /x.
@@ -79,9 +78,22 @@ def get(server: RawServer, run_on: RunOn, no_blocking: None) -> Get:
             finally:
                 await client.aclose()
 
-        return run_on(main)
+        found: WebBytes = run_on(main)
+        return found
 
     return run
+
+
+@pytest.fixture
+def get(server: RawServer, no_blocking: None) -> Get:
+    """Return such a function for what does not depend on the event loop: what is sent, and what of it is refused."""
+    return getting(server, anyio.run)
+
+
+@pytest.fixture
+def get_on_both(server: RawServer, run_on: RunOn, no_blocking: None) -> Get:
+    """Return such a function for either event loop: for time, names, connections and their ends."""
+    return getting(server, run_on)
 
 
 def raw(data: bytes) -> Any:
@@ -98,8 +110,8 @@ def test_what_a_server_of_something_else_says_is_not_told(get: Get) -> None:
     assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_image_is_read(server: RawServer, get: Get) -> None:
-    found = get("/image")
+def test_an_image_is_read(server: RawServer, get_on_both: Get) -> None:
+    found = get_on_both("/image")
     assert bytes(found.data) == IMAGE
     assert found.complete
     assert (found.tag, found.final) == ('"v1"', server.url("/image"))
@@ -171,15 +183,15 @@ def test_the_beginning_is_asked_for(server: RawServer, get: Get) -> None:
         assert (bytes(found.data), found.complete) == (IMAGE[:first], first >= len(IMAGE))
 
 
-def test_an_endless_body_is_left_after_its_beginning(get: Get) -> None:
+def test_an_endless_body_is_left_after_its_beginning(get_on_both: Get) -> None:
     def endless(sock: socket.socket, ended: threading.Event) -> None:
         sock.sendall(OK + b"\r\n")
         while not ended.is_set():
             sock.sendall(bytes(1 << 16))
 
-    assert len(get("/x", endless, first=1000).data) == 1000
+    assert len(get_on_both("/x", endless, first=1000).data) == 1000
     with pytest.raises(ImageTooLargeError):
-        get("/x")
+        get_on_both("/x")
 
 
 SPANS = [None, "bytes 5-9/100", "bytes */100", "items 0-4/5", "bytes 0-4", "nonsense"]
@@ -245,9 +257,9 @@ MALFORMED = {
 
 
 @with_cases("name", MALFORMED)
-def test_a_response_that_is_none_is_a_named_error(server: RawServer, get: Get, name: str) -> None:
+def test_a_response_that_is_none_is_a_named_error(server: RawServer, get_on_both: Get, name: str) -> None:
     with pytest.raises(ImageFetchError) as found:
-        get("/x?secret=1", MALFORMED[name], max_bytes=1 << 70, attempts=1)
+        get_on_both("/x?secret=1", MALFORMED[name], max_bytes=1 << 70, attempts=1)
     assert len(server.heads) == 1
     assert "secret" not in str(found.value)
     assert str(found.value).isprintable()
@@ -269,21 +281,21 @@ def dripping(start: bytes, byte: bytes) -> Any:
     return write
 
 
-def test_a_silent_server_is_left(get: Get) -> None:
+def test_a_silent_server_is_left(get_on_both: Get) -> None:
     with pytest.raises(ImageFetchError, match=r"nothing for 0.02 s"):
-        get("/x", silent, silence_s=0.02, attempts=2)
+        get_on_both("/x", silent, silence_s=0.02, attempts=2)
 
 
 @with_cases(
     ("start", "byte"),
     [(OK + b"X: ", b"x"), (OK + b"Content-Length: 20000\r\n\r\n", b"x"), (CHUNKED, b"1\r\nx\r\n")],
 )
-def test_a_slow_server_is_left_at_the_deadline(get: Get, start: bytes, byte: bytes) -> None:
+def test_a_slow_server_is_left_at_the_deadline(get_on_both: Get, start: bytes, byte: bytes) -> None:
     with pytest.raises(ImageFetchError, match=r"within 0.2 s"):
-        get("/x", dripping(start, byte), timeout=0.2)
+        get_on_both("/x", dripping(start, byte), timeout=0.2)
 
 
-def test_a_name_that_is_never_found_ends_at_the_deadline(get: Get) -> None:
+def test_a_name_that_is_never_found_ends_at_the_deadline(get_on_both: Get) -> None:
     stop = threading.Event()
 
     def resolve(host: str, port: int) -> list[str]:
@@ -292,7 +304,7 @@ def test_a_name_that_is_never_found_ends_at_the_deadline(get: Get) -> None:
 
     try:
         with pytest.raises(ImageFetchError, match=r"within 0.1 s"):
-            get("http://images.test/x", hosts=["images.test"], resolve=resolve, timeout=0.1)
+            get_on_both("http://images.test/x", hosts=["images.test"], resolve=resolve, timeout=0.1)
     finally:
         stop.set()
 
@@ -413,13 +425,13 @@ def reset(sock: socket.socket, ended: threading.Event) -> None:
     sock.close()
 
 
-def test_a_busy_server_is_asked_again(server: RawServer, get: Get) -> None:
+def test_a_busy_server_is_asked_again(server: RawServer, get_on_both: Get) -> None:
     for status in (429, 500, 503):
         early = answer(b"", Content_Length=5)
         replies = in_turn(answer(status=status, Retry_After="0"), early, answer(IMAGE))
-        assert bytes(get("/x", replies).data) == IMAGE
+        assert bytes(get_on_both("/x", replies).data) == IMAGE
         assert server.paths == ["/x"] * 3
-    assert bytes(get("/x", in_turn(reset, answer(IMAGE))).data) == IMAGE
+    assert bytes(get_on_both("/x", in_turn(reset, answer(IMAGE))).data) == IMAGE
 
 
 def test_attempts_end(server: RawServer, get: Get) -> None:
@@ -445,21 +457,21 @@ def test_another_status_is_final(server: RawServer, get: Get, status: int) -> No
     assert len(server.heads) == 1
 
 
-def test_no_server_is_a_named_error(get: Get) -> None:
+def test_no_server_is_a_named_error(get_on_both: Get) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ImageFetchError, match=f"no connection to 127.0.0.1, port {port}"):
-        get(f"http://127.0.0.1:{port}/", hosts=[f"127.0.0.1:{port}"], attempts=1)
+        get_on_both(f"http://127.0.0.1:{port}/", hosts=[f"127.0.0.1:{port}"], attempts=1)
 
 
-def test_an_unknown_host_is_a_named_error(get: Get) -> None:
+def test_an_unknown_host_is_a_named_error(get_on_both: Get) -> None:
     def resolve(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     with pytest.raises(ImageFetchError, match=r"images.test cannot be found"):
-        get("http://images.test/x", resolve=resolve, hosts=["*"], attempts=1)
+        get_on_both("http://images.test/x", resolve=resolve, hosts=["*"], attempts=1)
     with pytest.raises(ImageFetchError, match="no address"):
-        get("http://images.test/x", resolve=lambda host, port: [], hosts=["*"], attempts=1)
+        get_on_both("http://images.test/x", resolve=lambda host, port: [], hosts=["*"], attempts=1)
 
 
 # -- addresses -------------------------------------------------------------------------------------------------------
@@ -594,18 +606,18 @@ def loopback(host: str, port: int) -> list[str]:
 
 
 def test_a_certificate_is_that_of_the_name(
-    tls_server: RawServer, get: Get, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    tls_server: RawServer, get_on_both: Get, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     hosts = [f"{host}:{tls_server.port}" for host in ("images.test", "other.test", "127.0.0.1")]
     url = tls_server.url("/image", "images.test")
-    assert bytes(get(url, hosts=hosts, resolve=loopback).data) == IMAGE
+    assert bytes(get_on_both(url, hosts=hosts, resolve=loopback).data) == IMAGE
     for host in ("other.test", "127.0.0.1"):
         with pytest.raises(ImageFetchError, match="certificate"):
-            get(tls_server.url("/image", host), hosts=hosts, resolve=loopback)
+            get_on_both(tls_server.url("/image", host), hosts=hosts, resolve=loopback)
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(ImageFetchError, match="certificate"):
-        get(url, hosts=hosts, resolve=loopback)
+        get_on_both(url, hosts=hosts, resolve=loopback)
     assert len(tls_server.heads) == 1
 
 
@@ -620,9 +632,9 @@ def test_encryption_is_not_left_by_a_redirect(
     assert server.heads == []
 
 
-def test_a_server_without_encryption_is_a_named_error(server: RawServer, get: Get) -> None:
+def test_a_server_without_encryption_is_a_named_error(server: RawServer, get_on_both: Get) -> None:
     with pytest.raises(ImageFetchError, match="no connection"):
-        get(f"https://127.0.0.1:{server.port}/image", attempts=1)
+        get_on_both(f"https://127.0.0.1:{server.port}/image", attempts=1)
 
 
 @on_both_loops
