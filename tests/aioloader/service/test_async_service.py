@@ -388,6 +388,7 @@ def test_wrong_options_are_errors_of_the_constructor(
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("backend", ["trio"])  # asyncio has the test below
 @on_both_loops
 async def test_a_worker_killed_in_the_middle_costs_nothing_but_time(tmp_path: Path, leftovers: Any) -> None:
     async with AsyncImageService(KillsOnce(tmp_path, 13), num_workers=2) as service:

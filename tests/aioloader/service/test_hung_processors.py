@@ -17,6 +17,7 @@ from tests.cases import on_both_loops, with_cases
 LONG_S = 600.0
 
 
+@pytest.mark.parametrize("backend", ["trio"])  # asyncio has the tests below
 @on_both_loops
 async def test_a_shorter_timeout_ends_the_worker(leftovers: Any) -> None:
     async with AsyncImageService(hangs, num_workers=1, timeout=LONG_S) as service:

@@ -120,7 +120,7 @@ def test_every_orientation_has_the_same_pixels(exif: str | None, processor: str,
     with service_in(tmp_path, processor, exif) as service:
         for kind, options in {"PNG": {}, "JPEG": {"quality": 95}, "WEBP": {"lossless": True}}.items():
             within = 0 if kind != "JPEG" else 2 if processor == "none" else 0.05
-            for orientation in range(1, 9):
+            for orientation in range(1, 9) if kind == "PNG" else (1, 4, 6):
                 data = saved(RGB, kind, orientation, **options)
                 images = [Image.open(io.BytesIO(data)), loaded(data), loaded(data).copy()]
                 check(service, data, images, within, tmp_path / f"{kind}-{orientation}")

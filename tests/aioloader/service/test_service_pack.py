@@ -57,7 +57,7 @@ async def test_batches_hold_the_patches_of_their_prompts_within_the_budget() -> 
 async def test_batches_keep_the_order_of_arrival_within_the_look_ahead_and_are_full() -> None:
     """A mix of one to three images of many sizes, given by a generator that others feed meanwhile."""
     lookahead, budget = 16, 256
-    prompts = list(enumerate(prompts_of(300, seed=5)))
+    prompts = list(enumerate(prompts_of(160, seed=5)))
     tokens = [
         sum(PROCESSOR.spec(*decode_image(photo, exif="ignore").shape[:2]).num_tokens for photo in photos)
         for _, photos in prompts
