@@ -44,6 +44,8 @@ def test_lightning_trains_and_validates(loaders, tmp_path):
     lightning = pytest.importorskip("lightning", reason="needs lightning: pip install lightning")
     import torch
 
+    from aioloader.interop.torch import DataLoader as TorchLike
+
     class Line(lightning.LightningModule):
         def __init__(self):
             super().__init__()
@@ -62,7 +64,20 @@ def test_lightning_trains_and_validates(loaders, tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), 0.5)
 
-    for loader in loaders:
+    class Data(lightning.LightningDataModule):
+        """Owner of the loaders and of their collate function."""
+
+        def collate(self, samples):
+            points, above = map(np.stack, zip(*samples, strict=True))
+            return torch.from_numpy(points), torch.from_numpy(above)
+
+        def train_dataloader(self):
+            return TorchLike(Points(), batch_size=8, num_workers=1, collate_fn=self.collate)
+
+        val_dataloader = train_dataloader
+
+    named = [{"train_dataloaders": loader, "val_dataloaders": loader} for loader in loaders]
+    for given in [*named, {"datamodule": Data()}]:
         model = Line()
         trainer = lightning.Trainer(
             max_epochs=2,
@@ -74,7 +89,7 @@ def test_lightning_trains_and_validates(loaders, tmp_path):
             num_sanity_val_steps=0,
             default_root_dir=tmp_path,
         )
-        trainer.fit(model, loader, loader)
+        trainer.fit(model, **given)
         assert model.seen == [(number, 8) for number in range(8)] * 2
         assert model.checked == 128
 

@@ -13,7 +13,6 @@ from tests.executors import pool
 
 pytestmark = pytest.mark.torch
 OPTIONS = {"shuffle": True, "seed": 9}
-EXECUTORS = ["inline", "thread", "process"]
 
 
 @pytest.fixture
@@ -44,8 +43,7 @@ def expected_batches(executor="inline"):
         return numbers(loader)
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(("executor", "ahead"), [("inline", 0), ("thread", 1), ("process", 3)])
 def test_a_stop_loses_and_repeats_nothing(to_device, device, executor, ahead):
     expected = expected_batches()
     for stop in (0, 1, 5, 12, 13):
@@ -60,8 +58,7 @@ def test_a_stop_loses_and_repeats_nothing(to_device, device, executor, ahead):
             assert got + numbers(other) == expected
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(("executor", "ahead"), [("inline", 3), ("thread", 0), ("process", 1)])
 def test_the_same_with_async_for(to_device, device, executor, ahead, run_on):
     expected = expected_batches()
 

@@ -91,6 +91,7 @@ def test_it_is_a_loader_of_torch_and_has_its_attributes(torch, ours):
     }
     mine, theirs = (make(dataset, **options) for make in (ours, torch.utils.data.DataLoader))
     assert isinstance(mine, torch.utils.data.DataLoader)
+    assert ours[torch.Tensor] is not None  # it can be annotated
     for name in (*options, "drop_last", "collate_fn", "generator", "pin_memory", "persistent_workers"):
         if name != "shuffle":
             assert getattr(mine, name) == getattr(theirs, name)

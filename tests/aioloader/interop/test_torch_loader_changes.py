@@ -1,7 +1,6 @@
 """Tests of what changes while our DataLoader is used, compared with torch's: functions, samplers, failing samples."""
 
 import functools
-import itertools
 import random
 
 import numpy as np
@@ -15,16 +14,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["fork", "spawn"])
-def ours(request, spawned, torch):
-    """Return our loader, with workers of each kind."""
-    if request.param == "spawn":
-        return spawned
-    from aioloader.interop.torch import DataLoader
-
-    return DataLoader
-
-
 class Mixing:
     """Collate function that a training loop switches off, as timm's mixup."""
 
@@ -35,12 +24,11 @@ class Mixing:
         return [self.enabled, *samples]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_changed_collate_function_is_seen(torch, ours, workers):
+def test_a_changed_collate_function_is_seen(both):
     runs = []
-    for make in (torch.utils.data.DataLoader, ours):
+    for make in both:
         mixing = Mixing()
-        loader = make(Samples(list(range(4))), 2, num_workers=workers, collate_fn=mixing)
+        loader = make(Samples(list(range(4))), 2, collate_fn=mixing)
         run = [list(loader)]
         mixing.enabled = False
         run.append(list(loader))
@@ -48,24 +36,6 @@ def test_a_changed_collate_function_is_seen(torch, ours, workers):
     loader.close()
     assert runs[0] == runs[1]
     assert runs[1] == [[[True, 0, 1], [True, 2, 3]], [[False, 0, 1], [False, 2, 3]]]
-
-
-class Endless:
-    """Sampler with a length, without an end."""
-
-    def __len__(self):
-        return 10
-
-    def __iter__(self):
-        return itertools.cycle(range(10))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_sampler_without_an_end_can_be_used(torch, ours, workers):
-    loader = ours(Samples(list(range(10))), 4, sampler=Endless(), num_workers=workers)
-    found = list(itertools.islice(loader, 5))
-    assert torch.cat(found).tolist() == list(itertools.islice(itertools.cycle(range(10)), 20))
-    loader.close()
 
 
 class Hard:
@@ -83,9 +53,9 @@ class Hard:
 
 
 @pytest.mark.parametrize(("workers", "factor"), [(0, None), (1, 1), (2, 1), (2, 3)])
-def test_a_sampler_sees_what_the_training_loop_does(torch, ours, workers, factor):
+def test_a_sampler_sees_what_the_training_loop_does(torch, ours, spawned, workers, factor):
     runs = []
-    for make in (torch.utils.data.DataLoader, ours, ours, ours):
+    for make in (torch.utils.data.DataLoader, ours, ours, *[spawned][: factor == 3]):
         sampler = Hard()
         loader = make(
             Samples(list(range(30))), 2, sampler=sampler, num_workers=workers, prefetch_factor=factor
@@ -95,8 +65,6 @@ def test_a_sampler_sees_what_the_training_loop_does(torch, ours, workers, factor
             run.append(batch.tolist())
             sampler.chosen = number + 1
         runs.append(run)
-        if make is ours:
-            loader.close()
     torchs, *others = runs
     assert all(run == others[0] for run in others)
     # Two batches may be finished before they are requested.
@@ -113,13 +81,16 @@ def begin_worker(slot):
     Path(bytes(folder[0].tolist()).decode(), f"worker-{slot}").touch()
 
 
-def test_workers_are_begun_for_tensors_too(torch, ours, tmp_path):
+def test_workers_are_begun_for_tensors_too(torch, ours, spawned, tmp_path):
     folder = torch.tensor([list(str(tmp_path).encode())] * 8)
     dataset = torch.utils.data.TensorDataset(torch.arange(8), folder)
-    loader = ours(dataset, 2, num_workers=1, worker_init_fn=begin_worker)
-    assert [numbers.tolist() for numbers, _ in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert [path.name for path in tmp_path.iterdir()] == ["worker-0"]
-    loader.close()
+    for make in (ours, spawned):
+        loader = make(dataset, 2, num_workers=1, worker_init_fn=begin_worker)
+        assert [numbers.tolist() for numbers, _ in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        (path,) = tmp_path.iterdir()
+        assert path.name == "worker-0"
+        path.unlink()
+        loader.close()
 
 
 class Failing:
@@ -132,13 +103,11 @@ class Failing:
         return index
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("own", [False, True])
-def test_a_pass_goes_on_after_a_failing_sample(torch, ours, workers, own):
+@pytest.mark.parametrize("options", [{}, {"collate_fn": list}], ids=["default", "own"])
+def test_a_pass_goes_on_after_a_failing_sample(both, options):
     runs = []
-    for make in (torch.utils.data.DataLoader, ours):
-        options = {"collate_fn": list} if own else {}
-        loader = make(Failing(), 2, num_workers=workers, **options)
+    for make in both:
+        loader = make(Failing(), 2, **options)
         batches, run = iter(loader), []
         while True:
             try:
@@ -152,12 +121,6 @@ def test_a_pass_goes_on_after_a_failing_sample(torch, ours, workers, own):
     assert runs[1] == [[0, 1], ValueError, ValueError, [6, 7]]
     # Without workers torch's pass goes on, too.
     assert runs[0] == runs[1]
-
-
-def test_a_loader_can_be_annotated(torch):
-    from aioloader.interop.torch import DataLoader
-
-    assert DataLoader[torch.Tensor] is not None
 
 
 class Slow:
@@ -229,10 +192,10 @@ class OwnDraws:
 MODULE_GENERATOR = np.random.default_rng(11)
 
 
-def test_generators_of_a_dataset_draw_the_same_from_run_to_run(torch, ours):
+def test_generators_of_a_dataset_draw_the_same_from_run_to_run(torch, ours, spawned):
     runs = []
-    for workers, seed in ((1, 3), (2, 3), (2, 4)):
-        loader = ours(OwnDraws(torch, seed), 3, num_workers=workers, collate_fn=list)
+    for make, workers, seed in ((spawned, 1, 3), (ours, 2, 3), (ours, 2, 4)):
+        loader = make(OwnDraws(torch, seed), 3, num_workers=workers, collate_fn=list)
         runs.append([sample for _ in range(2) for batch in loader for sample in batch])
         loader.close()
     assert runs[0] == runs[1]
@@ -263,11 +226,11 @@ class Augmented:
         return self.transform(image=np.full((8, 8, 3), 100, np.uint8))["image"].astype(np.int64).sum()
 
 
-def test_albumentations_with_a_seed_draws_the_same_from_run_to_run(torch, ours):
+def test_albumentations_with_a_seed_draws_the_same_from_run_to_run(torch, ours, spawned):
     pytest.importorskip("albumentations", reason="needs albumentations")
     runs = []
-    for workers, seed in ((1, 5), (2, 5), (2, 6)):
-        loader = ours(Augmented(seed), 3, num_workers=workers)
+    for make, workers, seed in ((spawned, 1, 5), (ours, 2, 5), (ours, 2, 6)):
+        loader = make(Augmented(seed), 3, num_workers=workers)
         runs.append(torch.cat(list(loader)).tolist())
         loader.close()
     assert runs[0] == runs[1] != runs[2]

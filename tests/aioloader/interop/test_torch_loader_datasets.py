@@ -14,16 +14,6 @@ from tests.aioloader.interop.torch_samples import MARKS, Samples, check
 pytestmark = MARKS
 
 
-@pytest.fixture(scope="module", params=["fork", "spawn"])
-def ours(request, spawned, torch):
-    """Return our loader, with workers of each kind."""
-    if request.param == "spawn":
-        return spawned
-    from aioloader.interop.torch import DataLoader
-
-    return DataLoader
-
-
 def test_tensor_datasets_and_subsets(torch, ours):
     data = torch.utils.data
     x, y = torch.arange(60.0).view(20, 3), torch.arange(20)
@@ -47,8 +37,8 @@ def test_tensor_datasets_and_subsets(torch, ours):
     check(torch, ours, sets[0], batch_size=4)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_datasets_of_this_project(torch, ours, photo_rec, workers):
+def test_datasets_of_this_project(torch, of_kind, photo_rec):
+    ours, workers = of_kind
     plain = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.CenterCrop(48))
     for dataset in (
         plain,
@@ -72,8 +62,8 @@ class Together(Samples):
         return [{"x": self.samples[index], "of": len(indices)} for index in indices]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_datasets_that_read_a_batch_together(torch, ours, workers):
+def test_datasets_that_read_a_batch_together(torch, of_kind):
+    ours, workers = of_kind
     options = {"num_workers": workers, "batch_size": 4}
     dataset = Together([float(number) for number in range(10)])
     check(torch, ours, dataset, sampler=[9, 0, 3, 3, 1], **options)
@@ -100,9 +90,7 @@ class Stream:
         return iter(range(first, 11, step))
 
 
-def test_an_iterable_dataset_is_loaded_as_torch_does(torch):
-    from aioloader.interop.torch import DataLoader as ours  # torch's engine starts its workers
-
+def test_an_iterable_dataset_is_loaded_as_torch_does(torch, ours):
     dataset = type("StreamDataset", (Stream, torch.utils.data.IterableDataset), {})()
     for workers in (0, 2):
         check(torch, ours, dataset, batch_size=2, num_workers=workers, drop_last=True)
@@ -143,11 +131,11 @@ def test_what_cannot_be_sent_is_said(spawned):
     assert "set num_workers=0" in str(caught.value)
 
 
-def test_a_dataset_that_was_changed_is_sent_again(torch, ours):
+def test_a_dataset_that_was_changed_is_sent_again(ours, spawned):
     dataset = Samples([0, 1, 2, 3])
-    for persistent in (False, True):
+    for make, persistent in ((ours, False), (spawned, False), (spawned, True)):
         dataset.samples[0] = 0
-        loader = ours(dataset, 4, num_workers=1, persistent_workers=persistent)
+        loader = make(dataset, 4, num_workers=1, persistent_workers=persistent)
         assert next(iter(loader)).tolist() == [0, 1, 2, 3]
         engine = loader._engine
         assert next(iter(loader)).tolist() == [0, 1, 2, 3]

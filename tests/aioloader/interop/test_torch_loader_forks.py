@@ -72,8 +72,7 @@ class Facts(Samples):
         }
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(("workers", "batched"), [(1, True), (2, False)])
 def test_nothing_has_to_be_picklable(torch, ours, workers, batched, leftovers):
     lock = threading.Lock()
 
@@ -189,10 +188,11 @@ def run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_what_a_script_has_printed_is_written_once(tmp_path):
+def test_forks_write_what_they_print_once_and_end_with_a_script_that_is_killed(tmp_path):
     done = run(
         tmp_path,
         """
+import os, signal, sys
 from aioloader.interop.torch import DataLoader
 
 class Printing:
@@ -203,33 +203,8 @@ class Printing:
         print("sample", index)
         return index
 
-print("before")
-loader = DataLoader(Printing(), 2, num_workers=2)
-assert len(list(loader)) == 2
-loader.close()
-print("after")
-""",
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("before") == done.stdout.count("after") == 1
-    assert sorted(line for line in done.stdout.splitlines() if line.startswith("sample")) == [
-        f"sample {index}" for index in range(4)
-    ]
-
-
-def test_what_a_worker_writes_to_standard_error_is_there_when_it_is_killed(tmp_path):
-    done = run(
-        tmp_path,
-        """
-import os, signal, sys, warnings
-from aioloader.interop.torch import DataLoader
-
-class Warning:
-    def __init__(self):
-        self.path = sys.argv[0] + ".killed"
-
-    def __len__(self):
-        return 4
+class Killed(Printing):
+    path = sys.argv[0] + ".killed"
 
     def __getitem__(self, index):
         if index == 2 and not os.path.exists(self.path):
@@ -238,13 +213,32 @@ class Warning:
             os.kill(os.getpid(), signal.SIGKILL)
         return index
 
-loader = DataLoader(Warning(), 1, num_workers=1)
-assert [each.item() for each in loader] == [0, 1, 2, 3]
-loader.close()
+class Pids:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+print("before")
+for dataset, workers in ((Printing(), 2), (Killed(), 1)):
+    loader = DataLoader(dataset, 1, num_workers=workers)
+    assert [each.item() for each in loader] == [0, 1, 2, 3]
+    loader.close()
+print("after")
+loaders = [DataLoader(Pids(), 2, num_workers=2) for _ in range(2)]
+found = {each for loader in loaders for batch, _ in zip(loader, range(20)) for each in batch.tolist()}
+print(*found, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
 """,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.stderr.count("about to be killed") == 1
+    *lines, last = done.stdout.splitlines()
+    assert sorted(lines) == ["after", "before", *(f"sample {index}" for index in range(4))]
+    pids = [int(each) for each in last.split()]
+    assert len(pids) > 1
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def test_asking_whether_to_fork_leaves_the_start_method_open(tmp_path):
@@ -260,32 +254,6 @@ multiprocessing.set_start_method("spawn")
 """,
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_forks_end_with_a_script_that_is_killed(tmp_path):
-    done = run(
-        tmp_path,
-        """
-import os, signal
-from aioloader.interop.torch import DataLoader
-
-class Pids:
-    def __len__(self):
-        return 100
-
-    def __getitem__(self, index):
-        return os.getpid()
-
-loaders = [DataLoader(Pids(), 2, num_workers=2) for _ in range(2)]
-found = {each for loader in loaders for batch, _ in zip(loader, range(20)) for each in batch.tolist()}
-print(*found, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-""",
-    )
-    assert done.returncode == -signal.SIGKILL
-    pids = [int(each) for each in done.stdout.split()]
-    assert len(pids) > 1
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def test_a_fork_that_the_system_refuses_is_a_named_error(ours, monkeypatch, leftovers):

@@ -1,6 +1,7 @@
 """Tests of torch's samplers: the order is that of torch's DataLoader."""
 
 import gc
+import itertools
 import json
 import random
 import time
@@ -77,18 +78,22 @@ def test_samplers_of_torch(torch, ours, workers):
         assert same(torch, expected, got)
 
 
-def test_a_sampler_without_an_end(torch, ours):
-    class Endless:
-        def __iter__(self):
-            number = 0
-            while True:
-                yield number % 10
-                number += 1
+class Endless:
+    def __iter__(self):
+        return itertools.cycle(range(10))
 
-    for workers in (0, 1):
-        loader = ours(Samples(list(range(10))), 4, sampler=Endless(), num_workers=workers)
-        passing = iter(loader)
-        assert [next(passing).tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 1]]
+
+class EndlessWithLength(Endless):
+    def __len__(self):
+        return 10
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_without_an_end(ours, workers):
+    for sampler in (Endless(), EndlessWithLength()):
+        loader = ours(Samples(list(range(10))), 4, sampler=sampler, num_workers=workers)
+        found = [batch.tolist() for batch in itertools.islice(loader, 5)]
+        assert sum(found, []) == list(itertools.islice(itertools.cycle(range(10)), 20))
         loader.close()
 
 

@@ -1,16 +1,11 @@
 """Tests of what is sent to workers with a function of the script, and of the errors where something cannot be sent."""
 
 import functools
-import importlib.util
 import multiprocessing
-import os
 import pickle
 import re
-import subprocess
-import sys
 import threading
 import weakref
-from pathlib import Path
 
 import cloudpickle
 import pytest
@@ -124,70 +119,6 @@ def test_the_error_names_what_cannot_be_sent(torch, ours, name, persistent):
     assert "set num_workers=0" in str(caught.value)
     assert "executor" not in str(caught.value)
     loader.close()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning")
-def test_a_lightning_data_module_trains_with_its_own_collate_function(torch, tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(TRAINING)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script)],
-        capture_output=True, text=True, timeout=300, check=False, env=environment,
-    )  # fmt: skip
-    if "operator torchvision::nms does not exist" in done.stderr:
-        pytest.skip("Lightning imports torchvision, which is for another build of torch here")
-    assert "steps 6 scale 2.0" in done.stdout, done.stderr[-2000:]
-
-
-TRAINING = """
-import lightning
-import torch
-from aioloader.interop.torch import DataLoader
-
-
-class Numbers(torch.utils.data.Dataset):
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        return torch.tensor([1.0])
-
-
-class Data(lightning.LightningDataModule):
-    def __init__(self):
-        super().__init__()
-        self.scale = 2
-
-    def collate(self, samples):
-        return torch.stack(samples) * self.scale
-
-    def train_dataloader(self):
-        return DataLoader(Numbers(), 4, num_workers=1, collate_fn=self.collate)
-
-
-class Model(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-        self.steps, self.last = 0, None
-
-    def training_step(self, batch, _):
-        self.steps, self.last = self.steps + 1, batch[0].item()
-        return self.layer(batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.01)
-
-
-model = Model()
-trainer = lightning.Trainer(
-    max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu"
-)
-trainer.fit(model, datamodule=Data())
-print("steps", model.steps, "scale", model.last)
-"""
 
 
 @pytest.mark.parametrize("make", ["Value", "Lock", "Queue", "Event"])

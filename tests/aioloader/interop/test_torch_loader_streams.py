@@ -160,19 +160,20 @@ def run(loader, epochs):
     return batches, states
 
 
-OPTIONS = [
-    (0, {}),
-    (0, {"batch_size": 5, "drop_last": True, "snapshot_every_n_steps": 2}),
+KINDS = [Plain, OfDataset, OfIterator, OwnIterator]
+OWN = {"batch_size": 5, "drop_last": True, "snapshot_every_n_steps": 2}
+WITH_WORKERS = [
     (2, {}),
     (2, {"persistent_workers": True}),
     (3, {"snapshot_every_n_steps": 3}),
     (3, {"persistent_workers": True, "snapshot_every_n_steps": 0, "drop_last": True}),
     (2, {"batch_size": None, "persistent_workers": True, "snapshot_every_n_steps": 2}),
 ]
+CASES = [(kind, 0, options) for kind in KINDS for options in ({}, OWN)]
+CASES += [(kind, *each) for kind, each in zip([*KINDS, OfDataset], WITH_WORKERS, strict=True)]
 
 
-@pytest.mark.parametrize("kind", [Plain, OfDataset, OfIterator, OwnIterator])
-@pytest.mark.parametrize(("workers", "options"), OPTIONS, ids=str)
+@pytest.mark.parametrize(("kind", "workers", "options"), CASES)
 def test_the_rest_is_that_of_an_uninterrupted_run(torch, ours, kind, workers, options):
     options = {"batch_size": 4, "num_workers": workers, "collate_fn": repr, **options}
     with closing(ours(stream(torch, kind, SIZES[workers]), **options)) as loader:

@@ -3,7 +3,6 @@
 import gc
 import os
 import random
-import signal
 import weakref
 
 import numpy as np
@@ -113,17 +112,6 @@ def test_without_workers_random_transforms_are_torchs(torch, ours):
         seed()
         runs.append(list(make(Draws(range(24)), 4, shuffle=True)))
     assert same(torch, *runs)
-
-
-def test_a_worker_that_is_killed_is_replaced(torch, ours):
-    loader = ours(Numbers(60, pause_s=0.005), 4, num_workers=2)
-    got = []
-    for number, (_, labels) in enumerate(loader):
-        got.append(labels.tolist())
-        if number == 2:
-            os.kill(loader._engine._runtime._context.executor.pids[0], signal.SIGKILL)
-    loader.close()
-    assert sum(got, []) == list(range(60))
 
 
 def test_closing_and_dropping_end_the_workers(torch, ours):
