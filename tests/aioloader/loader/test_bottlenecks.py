@@ -7,85 +7,95 @@ import time
 import anyio
 import numpy as np
 import pytest
-import simplejpeg
 
 import aioloader
-from aioloader import AsyncDataLoader, DataLoader, ImageRecordDataset, transforms
+from aioloader import AsyncDataLoader, DataLoader
 from aioloader.datasets import SimpleDataset
-from aioloader.foundation.host_limits import available_cores
-from aioloader.observability.derived_metrics import MIN_BATCHES
-from aioloader.tools.draw import draw_image
-from recordio import IRHeader, RecordWriter, pack
+from aioloader.loader.epoch_iterator import CallerMetrics
+from aioloader.pipeline.epoch_runner import FreedMemory
 from tests.aioloader.loader.samples import Bytes, ByteSource, Made
-from tests.cases import with_cases
+from tests.aioloader.loader.virtual_clock import COUNTING, VirtualClock
 from tests.executors import pool
 
 WORDS = ("storage", "decode", "transform", "consumer", "workers", "memory")
-DELAY_S = 0.03
+BATCH = 4
+SAMPLES = 12 * BATCH
 
 
-def pausing(n, pause_s, side=4):
-    """Return a dataset whose item i comes after a pause that uses no core."""
+@pytest.fixture
+def clock(monkeypatch, tmp_path):
+    """Let the counters count by a clock that the slow part moves, on a machine with one core."""
+    clock = VirtualClock(tmp_path / "clock", BATCH)
+    for module in COUNTING:
+        monkeypatch.setattr(f"{module}.perf_counter", clock)
+    record = CallerMetrics.record_request
 
-    def make(index):
-        if pause_s:
-            time.sleep(pause_s)
-        return np.full((side, side), index, np.int32), index
+    def record_request(caller):
+        now = record(caller)
+        clock.request()
+        return now
 
-    return Made(n, make)
-
-
-def blur(image, label):
-    """Run Python code for two milliseconds."""
-    until = time.thread_time() + 0.002
-    while time.thread_time() < until:
-        pass
-    return image, label
+    monkeypatch.setattr(CallerMetrics, "record_request", record_request)
+    monkeypatch.setattr("aioloader.executors.runner.usage", clock.usage)
+    monkeypatch.setattr("aioloader.metrics.process_time", clock.computed)
+    monkeypatch.setattr("aioloader.metrics.idle_cpu_s", dict)
+    monkeypatch.setattr("aioloader.loader.parts.available_cores", lambda: 1)
+    return clock
 
 
 class FarAway(ByteSource):
     """Byte source whose answers take some time."""
 
+    def __init__(self, clock):
+        self.clock = clock
+
     async def read(self, plan, out):
-        await anyio.sleep(DELAY_S)
+        await self.clock.sleep(0.03, plan.reads[0])
         return await super().read(plan, out)
 
 
-@pytest.fixture(scope="module")
-def large_pictures(tmp_path_factory):
-    path = tmp_path_factory.mktemp("large") / "large.rec"
-    jpeg = simplejpeg.encode_jpeg(draw_image(1, height=900, width=900), quality=90)
-    with RecordWriter(path) as writer:
-        for key in range(32):
-            writer.write(pack(IRHeader(0, float(key), key, 0), jpeg), key)
-    return path
+def decoded(clock):
+    """Return a dataset of this library whose decoder computes."""
+    data = Bytes(ByteSource(), SAMPLES)
+    data.decoder = lambda data, extra, location: clock.compute(0.002, data[0]) or data[0]
+    return data
 
 
-def go_on(loader):
-    """Return whether there are too few batches to tell, or the start is still too large a share of the time."""
-    stats = loader.stats()
-    return stats.batches < MIN_BATCHES or stats.seconds < 0.15 + 4 * stats.startup_s
+def made(clock, side=4, seconds=0.0):
+    """Return a dataset of a caller whose items take seconds that use no core."""
+
+    def make(index):
+        if seconds:
+            clock.wait(seconds, index)
+        return np.full((side, side), index, np.int32), index
+
+    return Made(SAMPLES, make)
 
 
-def explained(face, *args, consumer_s=0.0, **options):
-    """Return the report of a loader after enough epochs."""
+def blurred(clock):
+    def blur(image, label):
+        clock.compute(0.002, label)
+        return image, label
+
+    return SimpleDataset(made(clock)).transform(blur)
+
+
+def explained(clock, executor, data, consumer_s=0.0, **options):
+    """Return the report of a loader after an epoch; threads are asked in the caller's own loop, all others are not."""
+    options = {**pool(executor, 1), **options}
 
     async def main():
-        async with AsyncDataLoader(*args, **options) as loader:
-            for _ in range(200):
-                async for _ in loader:
-                    await anyio.sleep(consumer_s)
-                if not go_on(loader):
-                    return loader.explain()
+        async with AsyncDataLoader(data, BATCH, **options) as loader:
+            async for _ in loader:
+                clock.consume(consumer_s)
+            return loader.explain()
 
-    if face == "async":
+    if executor == "thread":
         return anyio.run(main)
-    with DataLoader(*args, **options) as loader:
-        for _ in range(200):
-            for _ in loader:
-                time.sleep(consumer_s)
-            if not go_on(loader):
-                return loader.explain()
+    with DataLoader(data, BATCH, **options) as loader:
+        for _ in loader:
+            clock.consume(consumer_s)
+        return loader.explain()
 
 
 def named(text):
@@ -93,185 +103,145 @@ def named(text):
     return [word for word in WORDS if word in first]
 
 
-CORES = available_cores()
+EXECUTORS = ["inline", "thread", pytest.param("process", marks=[pytest.mark.slow, pytest.mark.own_workers])]
 
 
-def storage(face, executor, **_):
-    return explained(face, Bytes(FarAway(), 64), 8, **pool(executor, 2))
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_reads_that_take_long_are_storage(executor, clock):
+    text = explained(clock, executor, Bytes(FarAway(clock), SAMPLES))
+    assert named(text) == ["storage"], text
 
 
-def decode(face, executor, large_pictures, **_):
-    data = ImageRecordDataset(large_pictures).transform_first(transforms.Resize((32, 32), antialias=False))
-    return explained(face, data, 8, **pool(executor, CORES))
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_decoding_is_named(executor, clock):
+    text = explained(clock, executor, decoded(clock))
+    assert text.startswith("Decode is the limit. It takes 100% of the 2.00 ms that a sample costs"), text
 
 
-def transform(face, executor, **_):
-    data = SimpleDataset(pausing(64, 0.0)).transform(blur)
-    return explained(face, data, 16, **pool(executor, CORES))
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_transform_is_named(executor, clock):
+    text = explained(clock, executor, blurred(clock))
+    assert text.startswith("The transform blur is the limit."), text
 
 
-def consumer(face, executor, **_):
-    return explained(face, pausing(32, 0.0), 4, **pool(executor, 2), consumer_s=0.03)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_consumer_that_takes_long_is_named(executor, clock):
+    text = explained(clock, executor, made(clock), consumer_s=0.03)
+    assert named(text) == ["consumer"], text
 
 
-def workers(face, executor, **_):
-    data = SimpleDataset(pausing(64, 0.0)).transform(blur)
-    return explained(face, data, 16, **pool(executor, 1))
+@pytest.mark.parametrize("executor", EXECUTORS[1:])
+def test_too_few_workers_are_named(executor, clock, monkeypatch):
+    monkeypatch.setattr("aioloader.loader.parts.available_cores", lambda: 4)
+    text = explained(clock, executor, blurred(clock))
+    assert named(text) == ["workers"], text
 
 
-def memory(face, executor, **_):
-    # A batch of 8 takes 128 KiB, with results by value 288 KiB: memory suffices for one at a time, not for four.
-    limit = 320_000 if executor == "process" else 200_000
-    options = {"executor": executor, "num_workers": 4, "memory_limit": limit}
-    return explained(face, pausing(64, 0.002, side=64), 8, **options)
+def test_too_little_memory_is_named(clock, monkeypatch):
+    wait = FreedMemory.wait
+
+    async def long_wait(memory, timeout_s):
+        clock.consume(0.03)
+        return await wait(memory, timeout_s)
+
+    monkeypatch.setattr(FreedMemory, "wait", long_wait)
+    monkeypatch.setattr("aioloader.executors.runner.perf_counter", float)  # no work takes time
+    # A batch takes 64 KiB.
+    text = explained(clock, "thread", made(clock, side=64), memory_limit=100_000)
+    assert named(text) == ["memory"], text
 
 
-QUICK = [
-    (storage, "thread", "async"),
-    (decode, "thread", "blocking"),
-    (transform, "process", "async"),
-    (consumer, "thread", "blocking"),
-    (workers, "thread", "blocking"),
-    (memory, "thread", "async"),
-]
-# Without workers the report cannot name too few workers. The face is that of the caller: each executor has one.
-SLOW = [
-    (situation, executor, face)
-    for situation in (storage, decode, transform, consumer, workers, memory)
-    for executor, face in (("thread", "async"), ("process", "blocking"), ("inline", "async"))
-    if (executor != "inline" or situation not in (workers, memory))
-    and (situation, executor, face) not in QUICK
-]
-
-
-@pytest.mark.parametrize(
-    ("situation", "executor", "face"),
-    [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
-)
-def test_the_limit_is_named(situation, executor, face, monkeypatch, large_pictures):
-    if situation is workers:
-        # On one core, or beside other programs, none is free; the worker's figures are the same.
-        monkeypatch.setattr("aioloader.loader.parts.available_cores", lambda: 4)
-        monkeypatch.setattr("aioloader.metrics.idle_cpu_s", dict)
-    for _ in range(5):  # measured again where other programs use the cores that the workers need
-        text = situation(face, executor, large_pictures=large_pictures)
-        if named(text) == [situation.__name__]:
-            break
-    assert named(text) == [situation.__name__], text
-    if situation is transform:
-        assert text.startswith("The transform blur is the limit.")
-
-
-def test_files_that_a_dataset_reads_itself_are_storage():
-    text = explained("blocking", pausing(64, 0.003), 8, executor="thread", num_workers=2)
+def test_files_that_a_dataset_reads_itself_are_storage(clock):
+    text = explained(clock, "thread", made(clock, seconds=0.003))
     assert named(text) == ["storage"]
     assert "the dataset's own __getitem__" in text
 
 
-def test_a_batchify_function_is_named():
+def test_a_batchify_function_is_named(clock):
     def pad(samples):
-        time.sleep(0.01)
+        clock.compute(0.01, samples[0][1])
         return np.stack([image for image, _ in samples])
 
-    text = explained(
-        "blocking", pausing(32, 0.0), 4, batchify_fn=pad, executor="thread", num_workers=available_cores()
-    )
+    text = explained(clock, "thread", made(clock), batchify_fn=pad)
     assert text.startswith("The transform pad is the limit.")
 
 
-@with_cases("num_workers", [0, 1])
-async def test_a_source_that_is_slow_is_storage(num_workers):
+@pytest.mark.parametrize("executor", EXECUTORS[:2])
+def test_a_source_that_is_slow_is_storage(executor, clock):
     async def source():
-        for number in range(80):
-            await anyio.sleep(0.002)
+        for number in range(SAMPLES):
+            await clock.sleep(0.002, number)
             yield number
 
-    data = aioloader.IterableDataset(source).transform(float)
-    async with AsyncDataLoader(data, 4, executor="thread", num_workers=num_workers) as loader:
-        async for _ in loader:
-            pass
-        assert loader.explain().startswith("Storage is the limit. The caller waited for the source")
+    text = explained(clock, executor, aioloader.IterableDataset(source).transform(float))
+    assert text.startswith("Storage is the limit. The caller waited for the source"), text
 
 
-async def told_when_it_has_a_core(explained, expected):
-    """Return the report, measured again if other programs use the cores: a loop without a core is not held."""
-    for _ in range(20):
-        told = await explained()
-        if told.startswith(expected):
-            break
-    return told
+async def test_an_async_transform_that_blocks_is_distinguished_from_one_that_waits(monkeypatch):
+    monkeypatch.setattr("aioloader.metrics.process_time", time.perf_counter)
 
-
-async def test_an_async_transform_that_blocks_is_distinguished_from_one_that_waits():
     async def caption(image, label):
-        blur(image, label)
+        time.sleep(0.006)  # longer than the loop may be late
         return image, label
 
-    async def explained():
-        data = SimpleDataset(pausing(120, 0.0)).transform(caption)
-        async with AsyncDataLoader(data, 4, num_workers=0) as loader:
-            async for _ in loader:
-                pass
-            return loader.explain()
-
-    expected = "The transform caption is the limit: it, or other code, blocks the event loop"
-    told = await told_when_it_has_a_core(explained, expected)
-    assert told.startswith(expected), told
+    data = SimpleDataset(Made(40, lambda index: (np.zeros(4), index))).transform(caption)
+    async with AsyncDataLoader(data, 4, num_workers=0) as loader:
+        async for _ in loader:
+            pass
+        told = loader.explain()
+    assert told.startswith("The transform caption is the limit: it, or other code, blocks the event loop"), (
+        told
+    )
     assert "a plain function, which runs in workers" in told
 
 
-async def test_other_code_that_holds_the_loop_is_the_consumers():
-    async def explained():
-        over = False
+async def test_other_code_that_holds_the_loop_is_the_consumers(monkeypatch):
+    monkeypatch.setattr("aioloader.metrics.process_time", time.perf_counter)
+    monkeypatch.setattr("aioloader.executors.runner.perf_counter", float)  # no work takes time
 
-        async def other():
-            while not over:
-                for _ in range(10):
-                    blur(0, 0)
-                await anyio.sleep(0)
+    async def other():
+        while True:
+            time.sleep(0.02)
+            await anyio.sleep(0)
 
-        data = SimpleDataset(list(range(40))).transform(float)
-        async with (
-            anyio.create_task_group() as tasks,
-            AsyncDataLoader(data, 4, executor="thread", num_workers=1) as loader,
-        ):
-            tasks.start_soon(other)
-            async for _ in loader:
-                pass
-            over = True
-            return loader.explain()
-
-    expected = "The consumer is the limit: other code blocks the event loop"
-    told = await told_when_it_has_a_core(explained, expected)
-    assert told.startswith(expected), told
-
-
-async def test_statistics_tell_where_samples_were_and_how_late_the_loop_is():
-    async with aioloader.AsyncDataLoader(pausing(64, 0.002), 8, executor="thread", num_workers=2) as loader:
+    data = SimpleDataset(list(range(40))).transform(float)
+    async with (
+        anyio.create_task_group() as tasks,
+        AsyncDataLoader(data, 4, executor="thread", num_workers=1) as loader,
+    ):
+        tasks.start_soon(other)
         async for _ in loader:
             pass
+        told = loader.explain()
+        tasks.cancel_scope.cancel()
+    assert told.startswith("The consumer is the limit: other code blocks the event loop"), told
+
+
+@pytest.mark.parametrize(("executor", "consumer_s"), [("inline", 0.01), ("thread", 0.0)])
+def test_statistics_tell_where_samples_were(executor, consumer_s, clock):
+    with DataLoader(made(clock, seconds=0.002), BATCH, **pool(executor, 1)) as loader:
+        for _ in loader:
+            clock.consume(consumer_s)
         stats = loader.stats()
-    assert (stats.executor, stats.batches, stats.samples, stats.workers) == ("thread", 8, 64, 2)
-    assert stats.first_batch_s is not None
-    assert sum(stats.waits.values()) == pytest.approx(stats.wait_s, rel=0.05)
-    assert stats.work_s >= stats.decode_s > 0.1
-    assert 0 <= stats.cpu_s < stats.work_s
-    assert stats.pauses >= 64
-    assert 0 <= stats.loop_lag_p50_s <= stats.loop_lag_p99_s <= stats.loop_lag_max_s
-    assert stats.stages["decode"].occupancy > 0.3
+    assert (stats.executor, stats.batches, stats.samples, stats.workers) == (executor, 12, SAMPLES, 1)
+    assert stats.work_s == pytest.approx(stats.decode_s) == pytest.approx(0.002 * SAMPLES)
+    assert sum(stats.waits.values()) == pytest.approx(stats.wait_s) == pytest.approx(stats.work_s)
+    assert stats.consumer_s == pytest.approx(consumer_s * 12)
+    assert stats.seconds == pytest.approx(stats.wait_s + consumer_s * 11)
+    assert stats.first_batch_s == pytest.approx(0.002 * BATCH)
+    assert (stats.cpu_s, stats.pauses) == (0, SAMPLES)
+    assert stats.stages["decode"].occupancy == pytest.approx(stats.work_s / stats.seconds)
     # A closed loader returns the same report as before.
-    assert loader.stats().executor == "thread"
+    assert loader.stats() == stats
     assert loader.explain()
 
 
-def test_time_after_a_loop_that_was_left_is_nobodys():
-    begin, slept = time.monotonic(), 0.0
-    with DataLoader(pausing(40, 0.001), 4, executor="thread", num_workers=1) as loader:
+def test_time_after_a_loop_that_was_left_is_nobodys(clock):
+    with DataLoader(made(clock, seconds=0.001), BATCH, executor="inline") as loader:
         for _ in range(2):
             for _ in loader:
                 break
-            left = time.monotonic()
-            time.sleep(0.3)
-            slept += time.monotonic() - left
+            clock.consume(300)
         stats = loader.stats()
-        assert stats.consumer_s <= stats.seconds <= time.monotonic() - begin - slept
+    assert stats.seconds == pytest.approx(0.008)
+    assert stats.consumer_s == 0
