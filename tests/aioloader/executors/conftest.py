@@ -1,3 +1,3 @@
-"""Fixture of the executors' tests: what they define goes to worker processes by value."""
+"""Fixtures of the executors' tests: what they define goes to worker processes by value."""
 
-from tests.aioloader.loader.conftest import sent_by_value  # noqa: F401
+from tests.aioloader.loader.conftest import only_hung, sent_by_value  # noqa: F401

@@ -1,7 +1,6 @@
 """Tests of a loader's threads: awaited from any loop, cancelled without leaking."""
 
 import threading
-import time
 from functools import partial
 
 import anyio
@@ -27,22 +26,20 @@ async def test_results_and_errors_come_back(threads):
 
 
 async def test_no_more_threads_than_the_limit(threads):
-    running, most = 0, 0
-    lock = threading.Lock()
+    running, release = threading.Semaphore(0), threading.Event()
 
     def work():
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        time.sleep(0.005)
-        with lock:
-            running -= 1
+        running.release()
+        release.wait(30)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(threads.run, work)
-    assert most == 2
+        for _ in range(2):
+            assert await anyio.to_thread.run_sync(running.acquire, True, 30)
+        backlog = threads.backlog
+        release.set()
+    assert backlog == 18
 
 
 async def test_an_idle_thread_is_used_again(threads):
@@ -51,22 +48,41 @@ async def test_an_idle_thread_is_used_again(threads):
 
 
 async def test_cancelling_waits_for_the_function_to_end(threads):
-    ended = threading.Event()
+    begun, release = threading.Event(), threading.Event()
+    ends = []
 
     def work():
-        time.sleep(0.1)
-        ended.set()
+        begun.set()
+        release.wait(30)
+        ends.append("function")
 
-    with anyio.move_on_after(0.01):
-        await threads.run(work)
-    assert ended.is_set()
+    async def call():
+        try:
+            await threads.run(work)
+        finally:
+            ends.append("call")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await anyio.to_thread.run_sync(begun.wait)
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await anyio.wait_all_tasks_blocked()
+        release.set()
+    assert ends == ["function", "call"]
 
 
 async def test_an_abandoned_function_reports_its_end(threads):
-    release, left = threading.Event(), threading.Event()
-    with anyio.move_on_after(0.01) as scope:
-        await threads.run_abandonable(release.wait, abandoned=left.set)
-    assert scope.cancelled_caught
+    begun, release, left = threading.Event(), threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        release.wait(30)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(threads.run_abandonable, work, abandoned=left.set))
+        await anyio.to_thread.run_sync(begun.wait)
+        tasks.cancel_scope.cancel()
     assert not left.is_set()
     assert await threads.run(lambda: 5) == 5
     release.set()

@@ -1,11 +1,17 @@
-"""Fixture of the loader's tests: what they define goes to worker processes by value."""
+"""Fixtures of the loader's tests: code goes to worker processes by value, and only what hangs has a timeout."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import cloudpickle
 import pytest
+
+from aioloader.executors.process.handle import ProcessHandle
+from tests.aioloader.loader.samples import Hanging
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -14,3 +20,21 @@ def sent_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(request.module)
     yield
     cloudpickle.unregister_pickle_by_value(request.module)
+
+
+@pytest.fixture
+def only_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hanging:
+    """Let the timeout of a sample pass only where the value's `hang` is called, or a process is marked.
+
+    On a busy machine any sample may take longer than a short timeout.
+    """
+    hanging, patience = Hanging(tmp_path), ProcessHandle._patience
+
+    def patience_if_hung(handle: ProcessHandle, current: int, place: int) -> float:
+        assert handle.process is not None
+        return patience(handle, current, place) if hanging.marked(handle.process.pid) else math.inf
+
+    monkeypatch.setattr(ProcessHandle, "_patience", patience_if_hung)
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 * hanging.threads)
+    monkeypatch.setattr("aioloader.executors.thread.time", clock)
+    return hanging

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import hashlib
+import os
 import sys
+import threading
 import time
 
 import anyio
@@ -154,6 +156,26 @@ class Tape(Position):
             await anyio.lowlevel.checkpoint()
             yield self.place - 1
         self.place = 0
+
+
+class Hanging:
+    """Threads and processes that hang; processes leave a file named after their number."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.threads = 0
+
+    def hang(self):
+        self.threads += 1
+        self.mark(os.getpid())
+        threading.Event().wait(60)
+
+    def mark(self, pid):
+        """Note that a process hangs."""
+        (self.folder / str(pid)).touch()
+
+    def marked(self, pid):
+        return (self.folder / str(pid)).exists()
 
 
 class ByteSource:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from aioloader import DataLoader, LoaderError, SampleError, SimpleDataset
 from aioloader.errors import StalledError
 from tests.aioloader.cluster import wait_until
 from tests.aioloader.loader.programs import run_program
+from tests.aioloader.loader.samples import Hanging
 from tests.cases import with_cases
 from tests.executors import pool
 
@@ -33,44 +35,40 @@ def workers_of(loader: Any) -> list[int]:
     return [handle.process.pid for handle in loader._runtime.open().executor._table.handles if handle.ready]
 
 
-def hang() -> None:
-    threading.Event().wait(60)
-
-
 class Sticky:
     """Value that hangs when it is freed, or when it is pickled."""
 
-    def __init__(self, way: str) -> None:
-        self.way = way
+    def __init__(self, way: str, hung: Hanging) -> None:
+        self.way, self.hung = way, hung
 
     def __del__(self) -> None:
         if self.way == "freed":
-            hang()
+            self.hung.hang()
 
     def __reduce__(self) -> Any:
         if self.way == "pickled":
-            hang()
+            self.hung.hang()
         return (int, (1,))
 
 
-def hanging(way: str, first: int) -> Any:
+def hanging(way: str, first: int, hung: Hanging) -> Any:
     """Return a dataset whose samples hang in one of several ways from number `first` on."""
 
     def make(number: int) -> Any:
         if number >= first and way == "made":
-            hang()
+            hung.hang()
         if number >= first and way == "pickled":
-            return Sticky(way)
+            return Sticky(way, hung)
         if number >= first and way == "freed":
-            del [Sticky(way)][:]
+            del [Sticky(way, hung)][:]
         return np.float32(number)
 
     return SimpleDataset(range(8)).transform(make)
 
 
-def hanging_batchify(samples: list[Any]) -> Any:
+def hanging_batchify(samples: list[Any], hung: Hanging) -> Any:
     if any(sample >= 4 for sample in samples):
-        hang()
+        hung.hang()
     return np.stack(samples)
 
 
@@ -84,9 +82,13 @@ def hanging_batchify(samples: list[Any]) -> Any:
         ),
     ],
 )
-def test_the_first_sample_that_hangs_ends_the_pass(executor: str, way: str, first: int) -> None:
-    options: dict[str, Any] = {"batchify_fn": hanging_batchify} if way == "batchify" else {}
-    with DataLoader(hanging(way, first), 8, timeout=TIMEOUT_S, **pool(executor, 1), **options) as loader:
+def test_the_first_sample_that_hangs_ends_the_pass(
+    executor: str, way: str, first: int, only_hung: Hanging
+) -> None:
+    options: dict[str, Any] = pool(executor, 1)
+    if way == "batchify":
+        options["batchify_fn"] = partial(hanging_batchify, hung=only_hung)
+    with DataLoader(hanging(way, first, only_hung), 8, timeout=TIMEOUT_S, **options) as loader:
         with pytest.raises(LoaderError) as caught:
             list(loader)
     error = caught.value
@@ -96,9 +98,10 @@ def test_the_first_sample_that_hangs_ends_the_pass(executor: str, way: str, firs
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
-def test_a_batch_that_hangs_is_named_and_the_others_are_made(executor: str) -> None:
+def test_a_batch_that_hangs_is_named_and_the_others_are_made(executor: str, only_hung: Hanging) -> None:
     """A batch of which every sample is in the batchify function cannot do without one of them."""
-    options: dict[str, Any] = {"timeout": TIMEOUT_S, "batchify_fn": hanging_batchify, "on_error": "skip"}
+    batchify = partial(hanging_batchify, hung=only_hung)
+    options: dict[str, Any] = {"timeout": TIMEOUT_S, "batchify_fn": batchify, "on_error": "skip"}
     with DataLoader(SimpleDataset(np.arange(8)), 4, **options, **pool(executor, 1)) as loader:
         batches = iter(loader)
         assert next(batches).tolist() == [0, 1, 2, 3]
@@ -107,11 +110,12 @@ def test_a_batch_that_hangs_is_named_and_the_others_are_made(executor: str) -> N
 
 
 @pytest.mark.parametrize("stops_at", ["start", "sample"])
-def test_a_stopped_worker_is_replaced(stops_at: str) -> None:
+def test_a_stopped_worker_is_replaced(stops_at: str, only_hung: Hanging) -> None:
     """A process that the system stops makes no progress, before its first sample as within one."""
 
     def stop(number: int) -> np.float32:
         if number == 20 and stops_at == "sample":
+            only_hung.mark(os.getpid())
             os.kill(os.getpid(), signal.SIGSTOP)
         return np.float32(number)
 
@@ -121,7 +125,9 @@ def test_a_stopped_worker_is_replaced(stops_at: str) -> None:
         seen = next(passes).tolist()
         if stops_at == "start":
             seen += sum((batch.tolist() for batch in passes), [])
-            os.kill(workers_of(loader)[0], signal.SIGSTOP)
+            stopped = workers_of(loader)[0]
+            os.kill(stopped, signal.SIGSTOP)
+            only_hung.mark(stopped)
             seen, passes = [], iter(loader)
         seen += sum((batch.tolist() for batch in passes), [])
         failed = [error.index for error in loader.errors]
@@ -161,8 +167,13 @@ def slow(number: int) -> np.float32:
     return np.float32(number)
 
 
-def stop_workers(seed: int, passes: int) -> list[float]:
+def stop_workers(seed: int, passes: int, hung: Hanging) -> list[float]:
     """Stop a random worker at a random moment of each pass; return the seconds of each pass."""
+
+    def stop(victim: int) -> None:
+        os.kill(victim, signal.SIGSTOP)
+        hung.mark(victim)
+
     draws = random.Random(seed)
     seconds = []
     data = SimpleDataset(range(60)).transform(slow)
@@ -179,7 +190,7 @@ def stop_workers(seed: int, passes: int) -> list[float]:
             begin = time.monotonic()
             if not left:
                 victim = draws.choice(workers_of(loader))
-                timer = threading.Timer(draws.uniform(0, 0.04), os.kill, (victim, signal.SIGSTOP))
+                timer = threading.Timer(draws.uniform(0, 0.04), stop, (victim,))
                 timer.start()
             seen = [number for batch in loader for number in batch.tolist()]
             seconds.append(time.monotonic() - begin)
@@ -192,10 +203,13 @@ def stop_workers(seed: int, passes: int) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
-def test_passes_end_soon_after_a_worker_is_stopped_at_a_random_moment(part: int, leftovers: Any) -> None:
+def test_passes_end_soon_after_a_worker_is_stopped_at_a_random_moment(
+    part: int, only_hung: Hanging, leftovers: Any
+) -> None:
     total = int(os.environ.get("AIOLOADER_TEST_HANGS", "60")) // 3
     with ThreadPoolExecutor(4) as threads:
-        parts = threads.map(stop_workers, range(4 * part, 4 * part + 4), [total // 4] * 4)
+        seeds = range(4 * part, 4 * part + 4)
+        parts = threads.map(partial(stop_workers, passes=total // 4, hung=only_hung), seeds)
         seconds = sorted(second for part in parts for second in part)
     print(f"{total} stops: median {seconds[len(seconds) // 2]:.2f} s, longest {seconds[-1]:.2f} s")
     assert seconds[-1] < LIMIT_S
