@@ -8,13 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.charts import axis_end, chart_of
+from benchmarks.charts import chart_of
 from benchmarks.published_pages import ROOT
 from benchmarks.published_results import Published, all_loaders, latest
 from benchmarks.report import write_report
 from benchmarks.results import summarise
 from tests.benchmarks.test_report import INDEXED, RECORDS, measured
-from tests.cases import with_cases
 
 
 def test_the_bars_are_the_contenders_that_were_measured() -> None:
@@ -27,14 +26,6 @@ def test_the_bars_are_the_contenders_that_were_measured() -> None:
     assert bars["tf_data"] == ("peer", 1300, 600, 1400, "1,300", "aioloader 1.50x, with index 2.00x")
     found = zip(chart.bars, re.findall(r'<rect [^>]*width="([0-9.]+)"', chart.svg()), strict=True)
     assert {round(float(width) / bar.median, 2) for bar, width in found} == {0.16}
-
-
-@with_cases(
-    ("values", "end"),
-    [([], 1.0), ([0.0], 1.0), ([5.0], 5.0), ([3.0, 9.0], 9.0), ([3.0, 9.5, 1.0], 3.75), ([9.0, 0.0], 9.0)],
-)
-def test_one_outlier_does_not_shrink_all_other_bars(values: list[float], end: float) -> None:
-    assert axis_end(values) == end
 
 
 def test_the_report_has_a_plot_of_each_case_without_markup_from_its_texts(tmp_path: Path) -> None:

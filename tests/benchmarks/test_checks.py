@@ -47,13 +47,14 @@ def _cut(photo: Any, box: tuple[int, int, int, int]) -> Any:
     return cv2.resize(photo[y : y + h, x : x + w], (224, 224))
 
 
-def _random(photos: list[Any]) -> Make:
-    """Return the image of a correct contender."""
+def _random(photos: list[Any], *, flip: float = 0.5, cropped: bool = True, shift: int = 0) -> Make:
+    """Return the images of a contender, which by default is correct."""
     crop = RandomResizedCrop(224)
 
     def make(number: int, rng: Rng) -> Any:
-        image = _cut(photos[number % IMAGES], crop.box(180, 240, rng))
-        return image[:, ::-1] if rng.random() < 0.5 else image
+        box = crop.box(180, 240, rng) if cropped else (0, 0, 240, 180)
+        image = _cut(photos[(number + shift) % IMAGES], box)
+        return image[:, ::-1] if rng.random() < flip else image
 
     return make
 
@@ -96,56 +97,18 @@ def test_a_right_epoch_of_normalised_pixels_passes(photos: list[Any], reference:
     _judge(case, reference, _batches(case, normalised))
 
 
-def _whole(photos: list[Any]) -> Make:
-    def make(number: int, rng: Rng) -> Any:
-        image = cv2.resize(photos[number % IMAGES], (224, 224))
-        return image[:, ::-1] if rng.random() < 0.5 else image
-
-    return make
-
-
-def _never_mirrored(photos: list[Any]) -> Make:
-    crop = RandomResizedCrop(224)
-    return lambda number, rng: _cut(photos[number % IMAGES], crop.box(180, 240, rng))
-
-
-def _always_mirrored(photos: list[Any]) -> Make:
-    make = _never_mirrored(photos)
-    return lambda number, rng: make(number, rng)[:, ::-1]
-
-
-def _bgr(photos: list[Any]) -> Make:
-    make = _random(photos)
-    return lambda number, rng: make(number, rng)[:, :, ::-1]
-
-
-def _darker(photos: list[Any]) -> Make:
-    make = _random(photos)
-    return lambda number, rng: (make(number, rng) * 0.8).astype(np.uint8)
-
-
-def _another_image(photos: list[Any]) -> Make:
-    make = _random(photos)
-    return lambda number, rng: make(number + 1, rng)
-
-
-def _upside_down(photos: list[Any]) -> Make:
-    make = _random(photos)
-    return lambda number, rng: make(number, rng)[::-1]
-
-
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        (_whole, "images are not cropped"),
-        (_never_mirrored, "of the images are mirrored"),
-        (_always_mirrored, "of the images are mirrored"),
-        (_bgr, "red|blue|images of their labels"),
-        (_darker, "grey levels"),
-        (_another_image, "images of their labels"),
-        (_upside_down, "not upright"),
+        (lambda photos: _random(photos, cropped=False), "images are not cropped"),
+        (lambda photos: _random(photos, flip=0.0), "of the images are mirrored"),
+        (lambda photos: _random(photos, flip=1.0), "of the images are mirrored"),
+        (lambda photos: _random([photo[..., ::-1] for photo in photos]), "red|blue|images of their labels"),
+        (lambda photos: _random([(photo * 0.8).astype(np.uint8) for photo in photos]), "grey levels"),
+        (lambda photos: _random(photos, shift=1), "images of their labels"),
+        (lambda photos: _random([photo[::-1] for photo in photos]), "not upright"),
     ],
-    ids=lambda value: value.__name__.strip("_") if callable(value) else "",
+    ids=["whole", "never mirrored", "always mirrored", "bgr", "darker", "other image", "upside down"],
 )
 def test_wrong_pixels_are_noticed(wrong: Any, complaint: str, photos: list[Any], reference: Any) -> None:
     with pytest.raises(WrongOutput, match=complaint):

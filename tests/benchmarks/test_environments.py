@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import environments
 from benchmarks.cases import chosen
-from benchmarks.environments import EnvironmentFailure, Needs, ensure, read_needs, ready
+from benchmarks.environments import EnvironmentFailure, Needs, ensure, read_needs
 from benchmarks.log import Log
 from benchmarks.report import write_report
 from benchmarks.runner import Plan, Runner
@@ -29,12 +28,6 @@ def test_comments_say_what_pip_cannot(tmp_path: Path) -> None:
     assert needs.variables == {"GHOST": "1", "PATHS": "a=b"}
     assert needs.own_interpreter
     assert "ghost==1.0" in needs.text
-
-
-def test_this_interpreter_needs_no_environment(tmp_path: Path) -> None:
-    assert ready("aioloader", tmp_path)
-    assert ensure("aioloader", tmp_path) == Path(sys.executable)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -260,13 +260,6 @@ def test_contenders_that_shared_the_machine_are_named(tmp_path: Path) -> None:
     assert "do not rely on" not in (tmp_path / "report.md").read_text()
 
 
-def test_the_json_holds_everything(tmp_path: Path) -> None:
-    write_report(RECORDS, tmp_path)
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert {row["case"] for row in found["rows"]} == {"jpeg-uint8", "first-batch", "bytes"}
-    assert found["run"]["command"] == RUN["command"]
-
-
 @with_cases("count", range(len(RECORDS)), ids=str)
 def test_any_beginning_of_a_log_makes_a_report(count: int) -> None:
     # A run can be interrupted anywhere.

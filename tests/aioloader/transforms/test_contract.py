@@ -1,7 +1,5 @@
 """Tests of the contract of transforms: `out` changes only the place, the input is unchanged, copies behave alike."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -50,12 +48,6 @@ def run(call):
         return call()
     except (TypeError, ValueError) as error:
         return str(error)
-
-
-@pytest.mark.slow
-@with_cases(("first", "second"), product(TRANSFORMS, TRANSFORMS))
-def test_composing_any_pair_is_calling_both(first, second):
-    compare_composed([TRANSFORMS[first], TRANSFORMS[second]], 0)
 
 
 CHAIN = st.lists(
