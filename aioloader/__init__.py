@@ -21,106 +21,59 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.lazy_names import lazy_names
-from aioloader.foundation.version import __version__
+from aioloader.foundation.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from aioloader import abc, batchify, samplers, transforms
-    from aioloader.costs import image_costs, image_sizes
-    from aioloader.datasets.arrays import ArrayDataset
-    from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
-    from aioloader.datasets.iterable import IterableDataset
-    from aioloader.errors import (
-        DecodeError,
-        ImageError,
-        ImageFetchError,
-        ImageNotAllowedError,
-        ImageReferenceError,
-        ImageServiceError,
-        ImageTimeoutError,
-        ImageTooLargeError,
-        LayoutError,
-        LoaderClosedError,
-        LoaderError,
-        NotResumableError,
-        ReceiptError,
-        ResumeError,
-        SampleError,
-        ServiceClosedError,
-        ServiceMemoryError,
-        ServiceOverloadedError,
-        TooManyErrorsError,
-        WorkerError,
-    )
-    from aioloader.executors.foreign_generators import ForeignRandomnessWarning
-    from aioloader.formats.folder.dataset import ImageFolderDataset
-    from aioloader.formats.list.dataset import ImageListDataset
-    from aioloader.formats.mds.dataset import MDSDataset
-    from aioloader.formats.opening import open_dataset
-    from aioloader.formats.parquet.dataset import ParquetDataset
-    from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset
-    from aioloader.formats.tar.dataset import TarDataset
-    from aioloader.formats.tfrecord.dataset import TFRecordDataset
-    from aioloader.loader.async_loader import AsyncDataLoader
-    from aioloader.loader.images import images
-    from aioloader.loader.sync_loader import DataLoader
-    from aioloader.receipts import Receipt
-    from aioloader.rng import Rng
-    from aioloader.service.async_service import AsyncImageService
-    from aioloader.service.sync_service import ImageService
+    from aioloader import abc as abc
+    from aioloader import batchify as batchify
+    from aioloader import samplers as samplers
+    from aioloader import transforms as transforms
+    from aioloader.costs import image_costs as image_costs
+    from aioloader.costs import image_sizes as image_sizes
+    from aioloader.datasets.arrays import ArrayDataset as ArrayDataset
+    from aioloader.datasets.base import ConcatDataset as ConcatDataset
+    from aioloader.datasets.base import Dataset as Dataset
+    from aioloader.datasets.base import SimpleDataset as SimpleDataset
+    from aioloader.datasets.iterable import IterableDataset as IterableDataset
+    from aioloader.errors import DecodeError as DecodeError
+    from aioloader.errors import ImageError as ImageError
+    from aioloader.errors import ImageFetchError as ImageFetchError
+    from aioloader.errors import ImageNotAllowedError as ImageNotAllowedError
+    from aioloader.errors import ImageReferenceError as ImageReferenceError
+    from aioloader.errors import ImageServiceError as ImageServiceError
+    from aioloader.errors import ImageTimeoutError as ImageTimeoutError
+    from aioloader.errors import ImageTooLargeError as ImageTooLargeError
+    from aioloader.errors import LayoutError as LayoutError
+    from aioloader.errors import LoaderClosedError as LoaderClosedError
+    from aioloader.errors import LoaderError as LoaderError
+    from aioloader.errors import NotResumableError as NotResumableError
+    from aioloader.errors import ReceiptError as ReceiptError
+    from aioloader.errors import ResumeError as ResumeError
+    from aioloader.errors import SampleError as SampleError
+    from aioloader.errors import ServiceClosedError as ServiceClosedError
+    from aioloader.errors import ServiceMemoryError as ServiceMemoryError
+    from aioloader.errors import ServiceOverloadedError as ServiceOverloadedError
+    from aioloader.errors import TooManyErrorsError as TooManyErrorsError
+    from aioloader.errors import WorkerError as WorkerError
+    from aioloader.executors.foreign_generators import ForeignRandomnessWarning as ForeignRandomnessWarning
+    from aioloader.formats.folder.dataset import ImageFolderDataset as ImageFolderDataset
+    from aioloader.formats.list.dataset import ImageListDataset as ImageListDataset
+    from aioloader.formats.mds.dataset import MDSDataset as MDSDataset
+    from aioloader.formats.opening import open_dataset as open_dataset
+    from aioloader.formats.parquet.dataset import ParquetDataset as ParquetDataset
+    from aioloader.formats.recordio.dataset import ImageRecordDataset as ImageRecordDataset
+    from aioloader.formats.recordio.dataset import RecordFileDataset as RecordFileDataset
+    from aioloader.formats.tar.dataset import TarDataset as TarDataset
+    from aioloader.formats.tfrecord.dataset import TFRecordDataset as TFRecordDataset
+    from aioloader.loader.async_loader import AsyncDataLoader as AsyncDataLoader
+    from aioloader.loader.images import images as images
+    from aioloader.loader.sync_loader import DataLoader as DataLoader
+    from aioloader.receipts import Receipt as Receipt
+    from aioloader.rng import Rng as Rng
+    from aioloader.service.async_service import AsyncImageService as AsyncImageService
+    from aioloader.service.sync_service import ImageService as ImageService
 
-__all__ = (
-    "ArrayDataset",
-    "AsyncDataLoader",
-    "AsyncImageService",
-    "ConcatDataset",
-    "DataLoader",
-    "Dataset",
-    "DecodeError",
-    "ForeignRandomnessWarning",
-    "ImageError",
-    "ImageFetchError",
-    "ImageFolderDataset",
-    "ImageListDataset",
-    "ImageNotAllowedError",
-    "ImageRecordDataset",
-    "ImageReferenceError",
-    "ImageService",
-    "ImageServiceError",
-    "ImageTimeoutError",
-    "ImageTooLargeError",
-    "IterableDataset",
-    "LayoutError",
-    "LoaderClosedError",
-    "LoaderError",
-    "MDSDataset",
-    "NotResumableError",
-    "ParquetDataset",
-    "Receipt",
-    "ReceiptError",
-    "RecordFileDataset",
-    "ResumeError",
-    "Rng",
-    "SampleError",
-    "ServiceClosedError",
-    "ServiceMemoryError",
-    "ServiceOverloadedError",
-    "SimpleDataset",
-    "TFRecordDataset",
-    "TarDataset",
-    "TooManyErrorsError",
-    "WorkerError",
-    "__version__",
-    "abc",
-    "batchify",
-    "image_costs",
-    "image_sizes",
-    "images",
-    "open_dataset",
-    "samplers",
-    "transforms",
-)
-
-_get, __dir__ = lazy_names(
+_get, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.costs": "image_costs image_sizes",
@@ -150,6 +103,7 @@ _get, __dir__ = lazy_names(
         "aioloader.service.async_service": "AsyncImageService",
         "aioloader.service.sync_service": "ImageService",
     },
+    "__version__ abc batchify samplers transforms",
 )
 # Datasets of well-known files have their names in `aioloader.datasets` only; here for one more version.
 _DEPRECATED = frozenset({"CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "InsightFaceDataset"})

@@ -18,28 +18,21 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.batchify.compose import Compose, Group
-    from aioloader.batchify.pad import Pad, PaddedBatch
-    from aioloader.batchify.ragged import PatchBatch, Patches, Ragged, RaggedBatch
-    from aioloader.batchify.stack import Append, AsList, Stack, default_batchify_fn, stack_leaves
+    from aioloader.batchify.compose import Compose as Compose
+    from aioloader.batchify.compose import Group as Group
+    from aioloader.batchify.pad import Pad as Pad
+    from aioloader.batchify.pad import PaddedBatch as PaddedBatch
+    from aioloader.batchify.ragged import PatchBatch as PatchBatch
+    from aioloader.batchify.ragged import Patches as Patches
+    from aioloader.batchify.ragged import Ragged as Ragged
+    from aioloader.batchify.ragged import RaggedBatch as RaggedBatch
+    from aioloader.batchify.stack import Append as Append
+    from aioloader.batchify.stack import AsList as AsList
+    from aioloader.batchify.stack import Stack as Stack
+    from aioloader.batchify.stack import default_batchify_fn as default_batchify_fn
+    from aioloader.batchify.stack import stack_leaves as stack_leaves
 
-__all__ = (
-    "Append",
-    "AsList",
-    "Compose",
-    "Group",
-    "Pad",
-    "PaddedBatch",
-    "PatchBatch",
-    "Patches",
-    "Ragged",
-    "RaggedBatch",
-    "Stack",
-    "default_batchify_fn",
-    "stack_leaves",
-)
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.batchify.stack": "Append AsList Stack default_batchify_fn stack_leaves",

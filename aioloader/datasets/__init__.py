@@ -10,43 +10,27 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.datasets.arrays import ArrayDataset
-    from aioloader.datasets.base import ConcatDataset, Dataset, SimpleDataset
-    from aioloader.datasets.iterable import IterableDataset
-    from aioloader.formats.arrays.vision import CIFAR10, CIFAR100, MNIST, FashionMNIST
-    from aioloader.formats.folder.dataset import ImageFolderDataset
-    from aioloader.formats.insightface.dataset import InsightFaceDataset
-    from aioloader.formats.insightface.verification import read_verification_pairs
-    from aioloader.formats.list.dataset import ImageListDataset
-    from aioloader.formats.mds.dataset import MDSDataset
-    from aioloader.formats.parquet.dataset import ParquetDataset
-    from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset
-    from aioloader.formats.tar.dataset import TarDataset
-    from aioloader.formats.tfrecord.dataset import TFRecordDataset
+    from aioloader.datasets.arrays import ArrayDataset as ArrayDataset
+    from aioloader.datasets.base import ConcatDataset as ConcatDataset
+    from aioloader.datasets.base import Dataset as Dataset
+    from aioloader.datasets.base import SimpleDataset as SimpleDataset
+    from aioloader.datasets.iterable import IterableDataset as IterableDataset
+    from aioloader.formats.arrays.vision import CIFAR10 as CIFAR10
+    from aioloader.formats.arrays.vision import CIFAR100 as CIFAR100
+    from aioloader.formats.arrays.vision import MNIST as MNIST
+    from aioloader.formats.arrays.vision import FashionMNIST as FashionMNIST
+    from aioloader.formats.folder.dataset import ImageFolderDataset as ImageFolderDataset
+    from aioloader.formats.insightface.dataset import InsightFaceDataset as InsightFaceDataset
+    from aioloader.formats.insightface.verification import read_verification_pairs as read_verification_pairs
+    from aioloader.formats.list.dataset import ImageListDataset as ImageListDataset
+    from aioloader.formats.mds.dataset import MDSDataset as MDSDataset
+    from aioloader.formats.parquet.dataset import ParquetDataset as ParquetDataset
+    from aioloader.formats.recordio.dataset import ImageRecordDataset as ImageRecordDataset
+    from aioloader.formats.recordio.dataset import RecordFileDataset as RecordFileDataset
+    from aioloader.formats.tar.dataset import TarDataset as TarDataset
+    from aioloader.formats.tfrecord.dataset import TFRecordDataset as TFRecordDataset
 
-__all__ = (
-    "CIFAR10",
-    "CIFAR100",
-    "MNIST",
-    "ArrayDataset",
-    "ConcatDataset",
-    "Dataset",
-    "FashionMNIST",
-    "ImageFolderDataset",
-    "ImageListDataset",
-    "ImageRecordDataset",
-    "InsightFaceDataset",
-    "IterableDataset",
-    "MDSDataset",
-    "ParquetDataset",
-    "RecordFileDataset",
-    "SimpleDataset",
-    "TFRecordDataset",
-    "TarDataset",
-    "read_verification_pairs",
-)
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",

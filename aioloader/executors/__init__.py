@@ -22,23 +22,14 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.executors.foreign_generators import ForeignRandomnessWarning
-    from aioloader.executors.inline import InlineExecutor
-    from aioloader.executors.process.executor import ProcessExecutor
-    from aioloader.executors.process.pool import WorkerPool
-    from aioloader.executors.ray.executor import RayExecutor
-    from aioloader.executors.thread import ThreadExecutor
+    from aioloader.executors.foreign_generators import ForeignRandomnessWarning as ForeignRandomnessWarning
+    from aioloader.executors.inline import InlineExecutor as InlineExecutor
+    from aioloader.executors.process.executor import ProcessExecutor as ProcessExecutor
+    from aioloader.executors.process.pool import WorkerPool as WorkerPool
+    from aioloader.executors.ray.executor import RayExecutor as RayExecutor
+    from aioloader.executors.thread import ThreadExecutor as ThreadExecutor
 
-__all__ = (
-    "ForeignRandomnessWarning",
-    "InlineExecutor",
-    "ProcessExecutor",
-    "RayExecutor",
-    "ThreadExecutor",
-    "WorkerPool",
-)
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.executors.foreign_generators": "ForeignRandomnessWarning",

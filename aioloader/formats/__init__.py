@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.formats.base import Format, register
-    from aioloader.formats.encoded import EncodedDataset
+    from aioloader.formats.base import Format as Format
+    from aioloader.formats.base import register as register
+    from aioloader.formats.encoded import EncodedDataset as EncodedDataset
 
-__all__ = ("EncodedDataset", "Format", "register")
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.formats.base": "Format register",

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
 
 def lazy_names(
-    package: str, names_of: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions ``__getattr__`` and ``__dir__`` of a package, whose modules are names of it too.
+    package: str, names_of: Mapping[str, str], others: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], tuple[str, ...]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose modules are names of it too.
+
+    Type checkers need an import of each name ``as`` itself under TYPE_CHECKING.
 
     Args:
         package: its ``__name__``.
         names_of: for each module, the names that the package has from it, separated by spaces.
+        others: names of modules, and of what the package defines, that are public too.
     """
     module_of = {name: module for module, names in names_of.items() for name in names.split()}
 
@@ -32,8 +35,5 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return importlib.import_module(full)
 
-    def names() -> list[str]:
-        own = vars(sys.modules[package])
-        return sorted({*own, *own["__all__"]})
-
-    return get, names
+    public = tuple(sorted((*module_of, *others.split())))
+    return get, lambda: sorted({*vars(sys.modules[package]), *public}), public

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.loader.async_loader import AsyncDataLoader
-    from aioloader.loader.epoch_iterator import AsyncBatches
-    from aioloader.loader.sync_loader import DataLoader
+    from aioloader.loader.async_loader import AsyncDataLoader as AsyncDataLoader
+    from aioloader.loader.epoch_iterator import AsyncBatches as AsyncBatches
+    from aioloader.loader.sync_loader import DataLoader as DataLoader
 
-__all__ = ("AsyncBatches", "AsyncDataLoader", "DataLoader")
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.loader.async_loader": "AsyncDataLoader",

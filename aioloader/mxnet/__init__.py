@@ -11,67 +11,41 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from aioloader.mxnet.base import MXNetError, names_in
-from aioloader.mxnet.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+from aioloader.mxnet.base import MXNetError as MXNetError
+from aioloader.mxnet.base import names_in
+from aioloader.mxnet.context import Context as Context
+from aioloader.mxnet.context import cpu as cpu
+from aioloader.mxnet.context import cpu_pinned as cpu_pinned
+from aioloader.mxnet.context import current_context as current_context
+from aioloader.mxnet.context import gpu as gpu
+from aioloader.mxnet.context import num_gpus as num_gpus
 from aioloader.mxnet.libinfo import __version__ as __version__
 from aioloader.mxnet.outside import ImportAlias, outside_class, outside_module
 
 if TYPE_CHECKING:
-    import aioloader.mxnet.base as base
-    import aioloader.mxnet.context as context
-    import aioloader.mxnet.contrib as contrib
-    import aioloader.mxnet.executor_manager as executor_manager
-    import aioloader.mxnet.gluon as gluon
-    import aioloader.mxnet.image as image
-    import aioloader.mxnet.io as io
-    import aioloader.mxnet.libinfo as libinfo
-    import aioloader.mxnet.ndarray as ndarray
-    import aioloader.mxnet.numpy as numpy
-    import aioloader.mxnet.numpy_extension as numpy_extension
-    import aioloader.mxnet.random as random
-    import aioloader.mxnet.recordio as recordio
-    import aioloader.mxnet.registry as registry
-    import aioloader.mxnet.rnn as rnn
-    import aioloader.mxnet.test_utils as test_utils
-    import aioloader.mxnet.util as util
+    from aioloader.mxnet import base as base
+    from aioloader.mxnet import context as context
+    from aioloader.mxnet import contrib as contrib
+    from aioloader.mxnet import executor_manager as executor_manager
+    from aioloader.mxnet import gluon as gluon
+    from aioloader.mxnet import image as image
+    from aioloader.mxnet import io as io
+    from aioloader.mxnet import libinfo as libinfo
+    from aioloader.mxnet import ndarray as ndarray
+    from aioloader.mxnet import numpy as numpy
+    from aioloader.mxnet import numpy_extension as numpy_extension
+    from aioloader.mxnet import random as random
+    from aioloader.mxnet import recordio as recordio
+    from aioloader.mxnet import registry as registry
+    from aioloader.mxnet import rnn as rnn
+    from aioloader.mxnet import test_utils as test_utils
+    from aioloader.mxnet import util as util
 
     nd = ndarray
     np = numpy
     npx = numpy_extension
     img = image
     rnd = random
-
-__all__ = (
-    "Context",
-    "MXNetError",
-    "base",
-    "context",
-    "contrib",
-    "cpu",
-    "cpu_pinned",
-    "current_context",
-    "executor_manager",
-    "gluon",
-    "gpu",
-    "image",
-    "img",
-    "io",
-    "libinfo",
-    "nd",
-    "ndarray",
-    "np",
-    "npx",
-    "num_gpus",
-    "numpy",
-    "numpy_extension",
-    "random",
-    "recordio",
-    "registry",
-    "rnd",
-    "rnn",
-    "test_utils",
-    "util",
-)
 
 # Modules of this package that are imported under another name are the same modules.
 if not any(isinstance(finder, ImportAlias) for finder in sys.meta_path):
@@ -84,6 +58,14 @@ _MODULES = names_in(
     "registry rnn test_utils util"
 )
 _SHORT_NAMES = {"img": "image", "nd": "ndarray", "np": "numpy", "npx": "numpy_extension", "rnd": "random"}
+
+__all__ = tuple(
+    sorted(
+        _MODULES.union(
+            _SHORT_NAMES, names_in("Context MXNetError cpu cpu_pinned current_context gpu num_gpus")
+        )
+    )
+)
 
 # Names in mx that are defined in `mx.util`.
 _SWITCHES = names_in(

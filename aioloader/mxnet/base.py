@@ -6,6 +6,7 @@ import ctypes
 import operator
 import os
 import weakref
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from aioloader.errors import LoaderError, TooManyErrorsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = (
     "MXNetError",
@@ -137,6 +138,24 @@ def py_str(x: bytes) -> str:
 def _as_list(obj: Any) -> list[Any]:
     """Return a list or tuple itself, anything else in a list."""
     return obj if isinstance(obj, list | tuple) else [obj]  # type: ignore[return-value]
+
+
+def exported(namespace: Mapping[str, Any], *others: str, module: str = "") -> tuple[str, ...]:
+    """Return the ``__all__`` of a module: its public functions and classes that are this project's, and others.
+
+    Args:
+        namespace: the module's globals.
+        *others: names of anything else.
+        module: leave out functions and classes that other modules than this one define.
+    """
+    found = (
+        name
+        for name, value in namespace.items()
+        if name[0] != "_"
+        and isinstance(value, FunctionType | type)
+        and (value.__module__ == module if module else value.__module__.startswith("aioloader."))
+    )
+    return tuple(sorted({*found, *others}))
 
 
 def names_in(text: str) -> frozenset[str]:

@@ -10,28 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from aioloader.mxnet.base import exported
 from aioloader.mxnet.context import Context, host_context
 from aioloader.mxnet.ndarray.ndarray import NDArray
 from aioloader.rng import seed_default_rng
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = (
-    "current_seed",
-    "exponential",
-    "gamma",
-    "multinomial",
-    "negative_binomial",
-    "next_pass",
-    "normal",
-    "poisson",
-    "randint",
-    "randn",
-    "seed",
-    "shuffle",
-    "uniform",
-)
 
 _seed = 0
 _generator = np.random.Generator(np.random.PCG64(0))
@@ -224,3 +209,6 @@ def _made(
     made = numbers.astype(dtype or np.float32).view(NDArray)
     made._context = host_context(ctx)
     return made
+
+
+__all__ = exported(globals(), module=__name__)

@@ -15,32 +15,13 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from aioloader.mxnet import ndarray
-from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.base import MXNetError, exported
 from aioloader.mxnet.context import Context, current_context
 from aioloader.mxnet.io.iterator import DataIter
 from recordio._partial_files import published
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-__all__ = (
-    "DummyIter",
-    "almost_equal",
-    "assert_almost_equal",
-    "default_context",
-    "download",
-    "environment",
-    "get_bz2_data",
-    "get_cifar10",
-    "get_im2rec_path",
-    "get_mnist",
-    "get_mnist_iterator",
-    "get_mnist_ubyte",
-    "get_zip_data",
-    "list_gpus",
-    "rand_ndarray",
-    "same",
-)
 
 _SCHEMES = ("file", "http", "https")
 # numpy's letter of a dtype: relative and absolute tolerance.
@@ -386,3 +367,6 @@ def assert_almost_equal(
 
 def _tolerances(array: Any) -> tuple[float, float]:
     return _TOLERANCES.get(array.dtype.char, (0.0, 0.0))
+
+
+__all__ = exported(globals(), module=__name__)

@@ -5,22 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
+from aioloader.mxnet.base import exported
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = (
-    "get_gpu_count",
-    "is_np_array",
-    "is_np_shape",
-    "np_array",
-    "np_shape",
-    "reset_np",
-    "set_np",
-    "set_np_shape",
-    "use_np",
-    "use_np_array",
-    "use_np_shape",
-)
 
 T = TypeVar("T")
 
@@ -68,3 +56,5 @@ def np_shape(active: bool = True) -> Iterator[None]:
 
 
 np_array = np_shape
+
+__all__ = exported(globals(), module=__name__)

@@ -17,49 +17,24 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.samplers.basic import (
-        BatchSampler,
-        FilterSampler,
-        IntervalSampler,
-        RandomSampler,
-        Sampler,
-        SequentialSampler,
-    )
-    from aioloader.samplers.batches import (
-        BucketBatchSampler,
-        BudgetBatchSampler,
-        VariantBatchSampler,
-        aspect_shapes,
-        nearest_shape,
-    )
-    from aioloader.samplers.blocks import BlockShuffleSampler
-    from aioloader.samplers.training import (
-        ClassBalancedSampler,
-        MixingSampler,
-        PKSampler,
-        WeightedRandomSampler,
-    )
+    from aioloader.samplers.basic import BatchSampler as BatchSampler
+    from aioloader.samplers.basic import FilterSampler as FilterSampler
+    from aioloader.samplers.basic import IntervalSampler as IntervalSampler
+    from aioloader.samplers.basic import RandomSampler as RandomSampler
+    from aioloader.samplers.basic import Sampler as Sampler
+    from aioloader.samplers.basic import SequentialSampler as SequentialSampler
+    from aioloader.samplers.batches import BucketBatchSampler as BucketBatchSampler
+    from aioloader.samplers.batches import BudgetBatchSampler as BudgetBatchSampler
+    from aioloader.samplers.batches import VariantBatchSampler as VariantBatchSampler
+    from aioloader.samplers.batches import aspect_shapes as aspect_shapes
+    from aioloader.samplers.batches import nearest_shape as nearest_shape
+    from aioloader.samplers.blocks import BlockShuffleSampler as BlockShuffleSampler
+    from aioloader.samplers.training import ClassBalancedSampler as ClassBalancedSampler
+    from aioloader.samplers.training import MixingSampler as MixingSampler
+    from aioloader.samplers.training import PKSampler as PKSampler
+    from aioloader.samplers.training import WeightedRandomSampler as WeightedRandomSampler
 
-__all__ = (
-    "BatchSampler",
-    "BlockShuffleSampler",
-    "BucketBatchSampler",
-    "BudgetBatchSampler",
-    "ClassBalancedSampler",
-    "FilterSampler",
-    "IntervalSampler",
-    "MixingSampler",
-    "PKSampler",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "VariantBatchSampler",
-    "WeightedRandomSampler",
-    "aspect_shapes",
-    "nearest_shape",
-)
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.samplers.basic": (

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.storage.local.mapped import MappedByteSource
-    from aioloader.storage.local.source import LocalByteSource
+    from aioloader.storage.local.mapped import MappedByteSource as MappedByteSource
+    from aioloader.storage.local.source import LocalByteSource as LocalByteSource
 
-__all__ = ("LocalByteSource", "MappedByteSource")
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.storage.local.mapped": "MappedByteSource",

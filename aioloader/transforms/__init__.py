@@ -16,130 +16,70 @@ from typing import TYPE_CHECKING, Any
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.foundation.validation import accepts_rng
-    from aioloader.transforms import boxes, functional
-    from aioloader.transforms.albumentations import Albumentations
-    from aioloader.transforms.autoaugment import (
-        AugMix,
-        AutoAugment,
-        AutoAugmentPolicy,
-        RandAugment,
-        TrivialAugmentWide,
-    )
-    from aioloader.transforms.base import (
-        Compose,
-        RandomApply,
-        RandomChoice,
-        RandomOrder,
-        Transform,
-        bind,
-        is_native,
-    )
-    from aioloader.transforms.blur import GaussianBlur, RandomAdjustSharpness
-    from aioloader.transforms.boxes.base import BoxTransform
-    from aioloader.transforms.color import (
-        ColorJitter,
-        Grayscale,
-        RandomAutocontrast,
-        RandomBrightness,
-        RandomContrast,
-        RandomEqualize,
-        RandomGrayscale,
-        RandomHue,
-        RandomInvert,
-        RandomLighting,
-        RandomPosterize,
-        RandomSaturation,
-        RandomSolarize,
-    )
-    from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
-    from aioloader.transforms.erasing import RandomErasing
-    from aioloader.transforms.formats import image_size
-    from aioloader.transforms.geometry import (
-        CenterCrop,
-        CropResize,
-        RandomCrop,
-        RandomHorizontalFlip,
-        RandomResizedCrop,
-        RandomVerticalFlip,
-        Resize,
-    )
-    from aioloader.transforms.joint import JointCompose
-    from aioloader.transforms.lazy_image import Scratch
-    from aioloader.transforms.mixing import CutMix, MixUp
-    from aioloader.transforms.padding import Pad
-    from aioloader.transforms.projective import RandomAffine, RandomPerspective, RandomRotation
-    from aioloader.transforms.qwen2vl import PatchSpec, Qwen2VLImageProcessor
-    from aioloader.transforms.raw import encode_raw, raw_image
-    from aioloader.transforms.tensor import IMAGENET_MEAN, IMAGENET_STD, Cast, Normalize, ToDtype, ToTensor
-    from aioloader.transforms.views import Views
+    from aioloader.foundation.validation import accepts_rng as accepts_rng
+    from aioloader.transforms import boxes as boxes
+    from aioloader.transforms import functional as functional
+    from aioloader.transforms.albumentations import Albumentations as Albumentations
+    from aioloader.transforms.autoaugment import AugMix as AugMix
+    from aioloader.transforms.autoaugment import AutoAugment as AutoAugment
+    from aioloader.transforms.autoaugment import AutoAugmentPolicy as AutoAugmentPolicy
+    from aioloader.transforms.autoaugment import RandAugment as RandAugment
+    from aioloader.transforms.autoaugment import TrivialAugmentWide as TrivialAugmentWide
+    from aioloader.transforms.base import Compose as Compose
+    from aioloader.transforms.base import RandomApply as RandomApply
+    from aioloader.transforms.base import RandomChoice as RandomChoice
+    from aioloader.transforms.base import RandomOrder as RandomOrder
+    from aioloader.transforms.base import Transform as Transform
+    from aioloader.transforms.base import bind as bind
+    from aioloader.transforms.base import is_native as is_native
+    from aioloader.transforms.blur import GaussianBlur as GaussianBlur
+    from aioloader.transforms.blur import RandomAdjustSharpness as RandomAdjustSharpness
+    from aioloader.transforms.boxes.base import BoxTransform as BoxTransform
+    from aioloader.transforms.color import ColorJitter as ColorJitter
+    from aioloader.transforms.color import Grayscale as Grayscale
+    from aioloader.transforms.color import RandomAutocontrast as RandomAutocontrast
+    from aioloader.transforms.color import RandomBrightness as RandomBrightness
+    from aioloader.transforms.color import RandomContrast as RandomContrast
+    from aioloader.transforms.color import RandomEqualize as RandomEqualize
+    from aioloader.transforms.color import RandomGrayscale as RandomGrayscale
+    from aioloader.transforms.color import RandomHue as RandomHue
+    from aioloader.transforms.color import RandomInvert as RandomInvert
+    from aioloader.transforms.color import RandomLighting as RandomLighting
+    from aioloader.transforms.color import RandomPosterize as RandomPosterize
+    from aioloader.transforms.color import RandomSaturation as RandomSaturation
+    from aioloader.transforms.color import RandomSolarize as RandomSolarize
+    from aioloader.transforms.decode import DEFAULT_MAX_PIXELS as DEFAULT_MAX_PIXELS
+    from aioloader.transforms.decode import decode_image as decode_image
+    from aioloader.transforms.erasing import RandomErasing as RandomErasing
+    from aioloader.transforms.formats import image_size as image_size
+    from aioloader.transforms.geometry import CenterCrop as CenterCrop
+    from aioloader.transforms.geometry import CropResize as CropResize
+    from aioloader.transforms.geometry import RandomCrop as RandomCrop
+    from aioloader.transforms.geometry import RandomHorizontalFlip as RandomHorizontalFlip
+    from aioloader.transforms.geometry import RandomResizedCrop as RandomResizedCrop
+    from aioloader.transforms.geometry import RandomVerticalFlip as RandomVerticalFlip
+    from aioloader.transforms.geometry import Resize as Resize
+    from aioloader.transforms.joint import JointCompose as JointCompose
+    from aioloader.transforms.lazy_image import Scratch as Scratch
+    from aioloader.transforms.mixing import CutMix as CutMix
+    from aioloader.transforms.mixing import MixUp as MixUp
+    from aioloader.transforms.padding import Pad as Pad
+    from aioloader.transforms.projective import RandomAffine as RandomAffine
+    from aioloader.transforms.projective import RandomPerspective as RandomPerspective
+    from aioloader.transforms.projective import RandomRotation as RandomRotation
+    from aioloader.transforms.qwen2vl import PatchSpec as PatchSpec
+    from aioloader.transforms.qwen2vl import Qwen2VLImageProcessor as Qwen2VLImageProcessor
+    from aioloader.transforms.raw import encode_raw as encode_raw
+    from aioloader.transforms.raw import raw_image as raw_image
+    from aioloader.transforms.tensor import IMAGENET_MEAN as IMAGENET_MEAN
+    from aioloader.transforms.tensor import IMAGENET_STD as IMAGENET_STD
+    from aioloader.transforms.tensor import Cast as Cast
+    from aioloader.transforms.tensor import Normalize as Normalize
+    from aioloader.transforms.tensor import ToDtype as ToDtype
+    from aioloader.transforms.tensor import ToTensor as ToTensor
+    from aioloader.transforms.views import Views as Views
 
-__all__ = (
-    "DEFAULT_MAX_PIXELS",
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "Albumentations",
-    "AugMix",
-    "AutoAugment",
-    "AutoAugmentPolicy",
-    "BoxTransform",
-    "Cast",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "CropResize",
-    "CutMix",
-    "GaussianBlur",
-    "Grayscale",
-    "JointCompose",
-    "MixUp",
-    "Normalize",
-    "Pad",
-    "PatchSpec",
-    "Qwen2VLImageProcessor",
-    "RandAugment",
-    "RandomAdjustSharpness",
-    "RandomAffine",
-    "RandomApply",
-    "RandomAutocontrast",
-    "RandomBrightness",
-    "RandomChoice",
-    "RandomContrast",
-    "RandomCrop",
-    "RandomEqualize",
-    "RandomErasing",
-    "RandomGrayscale",
-    "RandomHorizontalFlip",
-    "RandomHue",
-    "RandomInvert",
-    "RandomLighting",
-    "RandomOrder",
-    "RandomPerspective",
-    "RandomPosterize",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomSaturation",
-    "RandomSolarize",
-    "RandomVerticalFlip",
-    "Resize",
-    "Scratch",
-    "ToDtype",
-    "ToTensor",
-    "Transform",
-    "TrivialAugmentWide",
-    "Views",
-    "accepts_rng",
-    "bind",
-    "boxes",
-    "decode_image",
-    "encode_raw",
-    "functional",
-    "image_size",
-    "is_native",
-    "raw_image",
-)
-
-_get, __dir__ = lazy_names(
+_get, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.foundation.validation": "accepts_rng",
@@ -172,6 +112,7 @@ _get, __dir__ = lazy_names(
         "aioloader.transforms.joint": "JointCompose",
         "aioloader.transforms.qwen2vl": "PatchSpec Qwen2VLImageProcessor",
     },
+    "boxes functional",
 )
 
 _ARRAYS = "leave it out, images are arrays from the start"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -42,8 +43,14 @@ def _exported(module: str) -> list[str]:
     path = _file(module)
     assert path is not None, module
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+        if not isinstance(node, ast.Assign) or "__all__" not in ast.unparse(node.targets[0]):
+            continue
+        if not isinstance(node.value, ast.Call):
             return list(ast.literal_eval(node.value))
+        if ast.unparse(node.value.func) != "lazy_names":  # it is what was imported
+            return list(importlib.import_module(module).__all__)
+        names_of, *others = map(ast.literal_eval, node.value.args[1:])
+        return [name for names in (*names_of.values(), *others) for name in names.split()]
     return []
 
 

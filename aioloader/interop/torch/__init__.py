@@ -14,16 +14,15 @@ from aioloader.foundation.lazy_names import lazy_names
 from aioloader.loader.outputs import needed
 
 if TYPE_CHECKING:
-    from aioloader.interop.torch._dataset import LoaderDataset
-    from aioloader.interop.torch._device import StatefulLoader, to_device
-    from aioloader.interop.torch._loader import DataLoader
-    from aioloader.loader.outputs import as_tensors
-
-__all__ = ("DataLoader", "LoaderDataset", "StatefulLoader", "as_tensors", "to_device")
+    from aioloader.interop.torch._dataset import LoaderDataset as LoaderDataset
+    from aioloader.interop.torch._device import StatefulLoader as StatefulLoader
+    from aioloader.interop.torch._device import to_device as to_device
+    from aioloader.interop.torch._loader import DataLoader as DataLoader
+    from aioloader.loader.outputs import as_tensors as as_tensors
 
 needed("torch")  # before the modules that import it, because its error names the extra to install
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.interop.torch._dataset": "LoaderDataset",

@@ -15,173 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.mxnet import sparse as sparse  # it adds a conversion of arrays
-from aioloader.mxnet.base import names_in
+from aioloader.mxnet.base import exported, names_in
 from aioloader.mxnet.context import Context, host_context
-from aioloader.mxnet.ndarray.ndarray import NDArray, as_ndarray, from_numpy
+from aioloader.mxnet.ndarray.ndarray import NDArray as NDArray
+from aioloader.mxnet.ndarray.ndarray import as_ndarray
+from aioloader.mxnet.ndarray.ndarray import from_numpy as from_numpy
 from aioloader.mxnet.outside import module_elsewhere, outside_class, outside_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-
-__all__ = (
-    "Cast",
-    "Concat",
-    "ElementWiseSum",
-    "Flatten",
-    "L2Normalization",
-    "NDArray",
-    "Pad",
-    "Reshape",
-    "SliceChannel",
-    "SwapAxis",
-    "abs",
-    "add",
-    "add_n",
-    "arange",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctanh",
-    "argmax",
-    "argmin",
-    "argsort",
-    "array",
-    "batch_dot",
-    "broadcast_add",
-    "broadcast_axes",
-    "broadcast_axis",
-    "broadcast_div",
-    "broadcast_equal",
-    "broadcast_greater",
-    "broadcast_greater_equal",
-    "broadcast_hypot",
-    "broadcast_lesser",
-    "broadcast_lesser_equal",
-    "broadcast_like",
-    "broadcast_logical_and",
-    "broadcast_logical_or",
-    "broadcast_logical_xor",
-    "broadcast_maximum",
-    "broadcast_minimum",
-    "broadcast_minus",
-    "broadcast_mod",
-    "broadcast_mul",
-    "broadcast_not_equal",
-    "broadcast_plus",
-    "broadcast_power",
-    "broadcast_sub",
-    "broadcast_to",
-    "cast",
-    "cbrt",
-    "ceil",
-    "clip",
-    "concat",
-    "concatenate",
-    "cos",
-    "cosh",
-    "cumsum",
-    "degrees",
-    "diag",
-    "divide",
-    "dot",
-    "elemwise_add",
-    "elemwise_div",
-    "elemwise_mul",
-    "elemwise_sub",
-    "empty",
-    "equal",
-    "exp",
-    "expand_dims",
-    "expm1",
-    "eye",
-    "fix",
-    "flatten",
-    "flip",
-    "floor",
-    "from_numpy",
-    "full",
-    "gather_nd",
-    "greater",
-    "greater_equal",
-    "lesser",
-    "lesser_equal",
-    "linspace",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "max",
-    "max_axis",
-    "maximum",
-    "mean",
-    "min",
-    "min_axis",
-    "minimum",
-    "modulo",
-    "moveaxis",
-    "multiply",
-    "nanprod",
-    "nansum",
-    "negative",
-    "norm",
-    "not_equal",
-    "one_hot",
-    "ones",
-    "ones_like",
-    "pad",
-    "pick",
-    "power",
-    "prod",
-    "radians",
-    "rcbrt",
-    "reciprocal",
-    "repeat",
-    "reshape",
-    "reshape_like",
-    "reverse",
-    "rint",
-    "round",
-    "rsqrt",
-    "shape_array",
-    "sign",
-    "sin",
-    "sinh",
-    "size_array",
-    "slice",
-    "slice_axis",
-    "slice_like",
-    "sort",
-    "split",
-    "split_v2",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "subtract",
-    "sum",
-    "sum_axis",
-    "swapaxes",
-    "take",
-    "tan",
-    "tanh",
-    "tile",
-    "topk",
-    "transpose",
-    "true_divide",
-    "trunc",
-    "waitall",
-    "where",
-    "zeros",
-    "zeros_like",
-)
 
 
 # Names of operators, most of them of networks, that can only be imported: they raise when used.
@@ -503,40 +347,30 @@ def _selected(work: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return call
 
 
-add = broadcast_add = broadcast_plus = elemwise_add = _binary("broadcast_add", operator.add, "the sum")
-subtract = broadcast_sub = broadcast_minus = elemwise_sub = _binary(
-    "broadcast_sub", operator.sub, "the difference"
-)
-multiply = broadcast_mul = elemwise_mul = _binary("broadcast_mul", operator.mul, "the product")
-divide = true_divide = broadcast_div = elemwise_div = _binary(
-    "broadcast_div", operator.truediv, "the quotient"
-)
-broadcast_hypot = _binary("broadcast_hypot", np.hypot, "the root of the sum of both squares")
-modulo = broadcast_mod = _binary("broadcast_mod", operator.mod, "the remainder")
-power = broadcast_power = _binary("broadcast_power", operator.pow, "the power")
-maximum = broadcast_maximum = _binary("broadcast_maximum", _selected(np.maximum), "the larger elements")
-minimum = broadcast_minimum = _binary("broadcast_minimum", _selected(np.minimum), "the smaller elements")
-equal = broadcast_equal = _binary("broadcast_equal", operator.eq, "1 where they are equal, else 0")
-not_equal = broadcast_not_equal = _binary("broadcast_not_equal", operator.ne, "1 where they differ, else 0")
-greater = broadcast_greater = _binary(
-    "broadcast_greater", operator.gt, "1 where the first is greater, else 0"
-)
-greater_equal = broadcast_greater_equal = _binary(
-    "broadcast_greater_equal", operator.ge, "1 where the first is not less, else 0"
-)
-lesser = broadcast_lesser = _binary("broadcast_lesser", operator.lt, "1 where the first is less, else 0")
-lesser_equal = broadcast_lesser_equal = _binary(
-    "broadcast_lesser_equal", operator.le, "1 where the first is not greater, else 0"
-)
-logical_and = broadcast_logical_and = _binary(
-    "broadcast_logical_and", _logical(np.logical_and), "1 where both are not 0, else 0"
-)
-logical_or = broadcast_logical_or = _binary(
-    "broadcast_logical_or", _logical(np.logical_or), "1 where one is not 0, else 0"
-)
-logical_xor = broadcast_logical_xor = _binary(
-    "broadcast_logical_xor", _logical(np.logical_xor), "1 where exactly one is not 0, else 0"
-)
+# Operators on two arrays: the work, what it returns, and the names besides that with "broadcast_".
+_OPERATORS_ON_TWO: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "add": (operator.add, "the sum", "add broadcast_plus elemwise_add"),
+    "sub": (operator.sub, "the difference", "subtract broadcast_minus elemwise_sub"),
+    "mul": (operator.mul, "the product", "multiply elemwise_mul"),
+    "div": (operator.truediv, "the quotient", "divide true_divide elemwise_div"),
+    "hypot": (np.hypot, "the root of the sum of both squares", ""),
+    "mod": (operator.mod, "the remainder", "modulo"),
+    "power": (operator.pow, "the power", "power"),
+    "maximum": (_selected(np.maximum), "the larger elements", "maximum"),
+    "minimum": (_selected(np.minimum), "the smaller elements", "minimum"),
+    "equal": (operator.eq, "1 where they are equal, else 0", "equal"),
+    "not_equal": (operator.ne, "1 where they differ, else 0", "not_equal"),
+    "greater": (operator.gt, "1 where the first is greater, else 0", "greater"),
+    "greater_equal": (operator.ge, "1 where the first is not less, else 0", "greater_equal"),
+    "lesser": (operator.lt, "1 where the first is less, else 0", "lesser"),
+    "lesser_equal": (operator.le, "1 where the first is not greater, else 0", "lesser_equal"),
+    "logical_and": (_logical(np.logical_and), "1 where both are not 0, else 0", "logical_and"),
+    "logical_or": (_logical(np.logical_or), "1 where one is not 0, else 0", "logical_or"),
+    "logical_xor": (_logical(np.logical_xor), "1 where exactly one is not 0, else 0", "logical_xor"),
+}
+for _name, (_work, _text, _aliases) in _OPERATORS_ON_TWO.items():
+    _made = _binary(f"broadcast_{_name}", _work, _text)
+    globals().update(dict.fromkeys((f"broadcast_{_name}", *_aliases.split()), _made))
 
 
 def logical_not(data: Any, out: Any = None) -> Any:
@@ -549,8 +383,17 @@ def waitall() -> None:
     """Do nothing: arrays are complete when they are returned."""
 
 
-# The others are the methods of NDArray of the same names.
-globals().update({name: _function(name) for name in __all__ if name not in globals()})
+# Functions that are methods of NDArray of the same names.
+_METHODS = names_in("""
+    abs arccos arccosh arcsin arcsinh arctan arctanh argmax argmin argsort broadcast_like broadcast_to cbrt ceil
+    clip cos cosh degrees diag dot exp expand_dims expm1 fix floor log log10 log1p log2 mean nanprod nansum norm
+    one_hot pick prod radians rcbrt reciprocal repeat reshape_like rint round rsqrt shape_array sign sin sinh
+    size_array slice slice_axis slice_like sort split_v2 sqrt square squeeze take tan tanh tile topk transpose
+    trunc
+""")
+globals().update({name: _function(name) for name in _METHODS})
+
+__all__ = exported(globals(), "NDArray", "from_numpy", module=__name__)
 
 # Modules of MXNet's package with operators of networks.
 _OUTSIDE = frozenset(("contrib", "linalg", "op"))

@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.storage.cache.base import Cache, CacheCounts, MemoryCache, PlacedSpans
-    from aioloader.storage.cache.disk import CacheOptions, SpanCache
-    from aioloader.storage.cache.source import CachedByteSource, CachedObjectSource
+    from aioloader.storage.cache.base import Cache as Cache
+    from aioloader.storage.cache.base import CacheCounts as CacheCounts
+    from aioloader.storage.cache.base import MemoryCache as MemoryCache
+    from aioloader.storage.cache.base import PlacedSpans as PlacedSpans
+    from aioloader.storage.cache.disk import CacheOptions as CacheOptions
+    from aioloader.storage.cache.disk import SpanCache as SpanCache
+    from aioloader.storage.cache.source import CachedByteSource as CachedByteSource
+    from aioloader.storage.cache.source import CachedObjectSource as CachedObjectSource
 
-__all__ = (
-    "Cache",
-    "CacheCounts",
-    "CacheOptions",
-    "CachedByteSource",
-    "CachedObjectSource",
-    "MemoryCache",
-    "PlacedSpans",
-    "SpanCache",
-)
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.storage.cache.base": "Cache CacheCounts MemoryCache PlacedSpans",

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.storage.remote.openers import register
-    from aioloader.storage.remote.source import RemoteByteSource
-    from aioloader.storage.remote.stores import configure
-    from aioloader.storage.urls import SCHEMES, is_url
+    from aioloader.storage.remote.openers import register as register
+    from aioloader.storage.remote.source import RemoteByteSource as RemoteByteSource
+    from aioloader.storage.remote.stores import configure as configure
+    from aioloader.storage.urls import SCHEMES as SCHEMES
+    from aioloader.storage.urls import is_url as is_url
 
-__all__ = ("SCHEMES", "RemoteByteSource", "configure", "is_url", "register")
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.storage.remote.openers": "register",

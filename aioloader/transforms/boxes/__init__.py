@@ -24,61 +24,31 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.transforms.boxes.base import (
-        BoxTransform,
-        Compose,
-        ImageOnly,
-        Moved,
-        RandomApply,
-        as_boxes,
-        box_areas,
-        box_coverages,
-        crop_boxes,
-        flip_boxes,
-        move_boxes,
-        move_points,
-        resize_boxes,
-        shift_boxes,
-    )
-    from aioloader.transforms.boxes.transforms import (
-        CenterCrop,
-        Pad,
-        RandomCrop,
-        RandomExpand,
-        RandomHorizontalFlip,
-        RandomObjectCrop,
-        RandomResizedCrop,
-        RandomVerticalFlip,
-        Resize,
-    )
+    from aioloader.transforms.boxes.base import BoxTransform as BoxTransform
+    from aioloader.transforms.boxes.base import Compose as Compose
+    from aioloader.transforms.boxes.base import ImageOnly as ImageOnly
+    from aioloader.transforms.boxes.base import Moved as Moved
+    from aioloader.transforms.boxes.base import RandomApply as RandomApply
+    from aioloader.transforms.boxes.base import as_boxes as as_boxes
+    from aioloader.transforms.boxes.base import box_areas as box_areas
+    from aioloader.transforms.boxes.base import box_coverages as box_coverages
+    from aioloader.transforms.boxes.base import crop_boxes as crop_boxes
+    from aioloader.transforms.boxes.base import flip_boxes as flip_boxes
+    from aioloader.transforms.boxes.base import move_boxes as move_boxes
+    from aioloader.transforms.boxes.base import move_points as move_points
+    from aioloader.transforms.boxes.base import resize_boxes as resize_boxes
+    from aioloader.transforms.boxes.base import shift_boxes as shift_boxes
+    from aioloader.transforms.boxes.transforms import CenterCrop as CenterCrop
+    from aioloader.transforms.boxes.transforms import Pad as Pad
+    from aioloader.transforms.boxes.transforms import RandomCrop as RandomCrop
+    from aioloader.transforms.boxes.transforms import RandomExpand as RandomExpand
+    from aioloader.transforms.boxes.transforms import RandomHorizontalFlip as RandomHorizontalFlip
+    from aioloader.transforms.boxes.transforms import RandomObjectCrop as RandomObjectCrop
+    from aioloader.transforms.boxes.transforms import RandomResizedCrop as RandomResizedCrop
+    from aioloader.transforms.boxes.transforms import RandomVerticalFlip as RandomVerticalFlip
+    from aioloader.transforms.boxes.transforms import Resize as Resize
 
-__all__ = (
-    "BoxTransform",
-    "CenterCrop",
-    "Compose",
-    "ImageOnly",
-    "Moved",
-    "Pad",
-    "RandomApply",
-    "RandomCrop",
-    "RandomExpand",
-    "RandomHorizontalFlip",
-    "RandomObjectCrop",
-    "RandomResizedCrop",
-    "RandomVerticalFlip",
-    "Resize",
-    "as_boxes",
-    "box_areas",
-    "box_coverages",
-    "crop_boxes",
-    "flip_boxes",
-    "move_boxes",
-    "move_points",
-    "resize_boxes",
-    "shift_boxes",
-)
-
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.transforms.boxes.base": (

@@ -12,52 +12,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioloader import transforms as native
 from aioloader.mxnet import gluon_geometry, ndarray
-from aioloader.mxnet.base import methods_of, numeric_types, overrides
+from aioloader.mxnet.base import exported, methods_of, numeric_types, overrides
 from aioloader.mxnet.gluon.block import Block, HybridBlock
 from aioloader.mxnet.gluon.data._ndarray_stage import (
     NativeBacked,
     NDArrayFunction,
-    TransformTypeError,
     TransformValueError,
     applied,
     native_of,
 )
+from aioloader.mxnet.gluon.data._ndarray_stage import TransformTypeError as TransformTypeError
 from aioloader.transforms.color import FreeColorJitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     Size = int | Sequence[int]
-
-__all__ = (
-    "Cast",
-    "CenterCrop",
-    "Compose",
-    "CropResize",
-    "HybridCompose",
-    "HybridRandomApply",
-    "HybridTransform",
-    "Normalize",
-    "RandomApply",
-    "RandomBrightness",
-    "RandomColorJitter",
-    "RandomContrast",
-    "RandomCrop",
-    "RandomFlipLeftRight",
-    "RandomFlipTopBottom",
-    "RandomGray",
-    "RandomHue",
-    "RandomLighting",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomSaturation",
-    "Resize",
-    "Rotate",
-    "ToTensor",
-    "Transform",
-    "TransformTypeError",
-    "TransformValueError",
-)
 
 
 class Transform(NativeBacked, Block):
@@ -550,3 +520,6 @@ class RandomRotation(Transform):
     def _native(self) -> Callable[..., Any]:
         limits, zoom_in, zoom_out = self._args
         return gluon_geometry.RandomRotation(limits, zoom_in, zoom_out, self._rotate_with_proba)
+
+
+__all__ = exported(globals(), "TransformTypeError", "TransformValueError", module=__name__)
