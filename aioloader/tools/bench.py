@@ -30,7 +30,7 @@ from aioloader.observability.lag import Lag
 from aioloader.pipeline.watchdog import watch_lag
 from aioloader.rng import Rng
 from aioloader.storage.urls import redact_url
-from aioloader.tools.console import positive, seconds
+from aioloader.tools.console import arguments, positive, seconds
 from aioloader.transforms.antialias import resize_antialiased
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.geometry import RandomCrop, RandomResizedCrop
@@ -81,16 +81,7 @@ def run(options: argparse.Namespace) -> int:
     settings = default_settings(available_cores())
     with ProgressBar("measuring", turns(options.rounds, settings), unit="turns") as bar:
         report = bench(
-            options.path,
-            image=options.image,
-            label=options.label,
-            size=options.size,
-            batch_size=options.batch_size,
-            train=not options.eval,
-            seconds=options.seconds,
-            rounds=options.rounds,
-            settings=settings,
-            tick=bar.update,
+            **arguments(options, "eval"), train=not options.eval, settings=settings, tick=bar.update
         )
     print(bench_table(report))
     return 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.resolve import version_at
 from aioloader.observability.progress import ProgressBar
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 class UsageError(Exception):
     """Error raised when arguments of a command do not fit each other; the command line prints its usage."""
+
+
+def arguments(options: argparse.Namespace, *others: str) -> dict[str, Any]:
+    """Return the values of a command's options by name, without the command's own name and the `others`."""
+    return {name: value for name, value in vars(options).items() if name not in ("command", *others)}
 
 
 def add_max_pixels(parser: argparse._ActionsContainer, text: str) -> None:

@@ -170,20 +170,13 @@ class CropReport:
 
     def facts(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {
-            "path": self.path,
-            "crops": self.crops,
-            "images": self.images,
-            "indexed": self.indexed,
-            "kept": self.kept,
-            "refused": self.refused,
-            "nbytes": self.nbytes,
-            "jpeg_nbytes": self.jpeg_nbytes,
-            "share": self.share,
-            "image_errors": [error.facts() for error in self.errors],
-            "written": self.written,
-            "fault": self.fault,
-        }
+        return {**_facts(self), "share": self.share}
+
+
+def _facts(report: CropReport | CropCheck) -> dict[str, Any]:
+    facts = {name: getattr(report, name) for name in report.__dataclass_fields__}
+    facts["image_errors"] = [error.facts() for error in facts.pop("errors")]
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +425,7 @@ def index_crops(
         raise ValueError(
             f"there are {count} indexes to be written, so {chosen!r} must be a directory that exists"
         )
-    run = _Run(chosen, remake, num_workers=num_workers, executor=executor, begin=begin, tick=tick)
+    run = _Run(chosen, remake, num_workers, executor, begin, tick)
     reports = [report for dataset in datasets for report in run.index(dataset)]
     return reports + [report for root in dict.fromkeys(folders) for report in run.index(_folder(root))]
 
@@ -501,25 +494,16 @@ def _folder(path: str) -> FileDataset:
     return dataset
 
 
+@dataclass(frozen=True)
 class _Run:
-    """One call of `index_crops`."""
+    """One call of `index_crops`; see its arguments."""
 
-    def __init__(
-        self,
-        out: str | None,
-        remake: bool,
-        *,
-        num_workers: int | None,
-        executor: str,
-        begin: Callable[[int], object] | None,
-        tick: Callable[[int], object] | None,
-    ) -> None:
-        self._out = out
-        self._remake = remake
-        self._num_workers = num_workers
-        self._executor = executor
-        self._begin = begin
-        self._tick = tick
+    out: str | None
+    remake: bool
+    num_workers: int | None
+    executor: str
+    begin: Callable[[int], object] | None
+    tick: Callable[[int], object] | None
 
     def index(self, dataset: FileDataset) -> list[CropReport]:
         """Make the indexes of the files of a dataset, or of the folder; of those whose items can be found."""
@@ -535,8 +519,8 @@ class _Run:
 
     def _target(self, files: CropFiles, path: str) -> _Target:
         number = 0 if files.kind == FOLDER else file_number(path, version_at(path), field=files.field)
-        crops = files.place(path, self._out)
-        return _Target(path, crops, files.kind, source=number, remake=self._remake)
+        crops = files.place(path, self.out)
+        return _Target(path, crops, files.kind, source=number, remake=self.remake)
 
     def _files(self, dataset: FileDataset) -> list[CropReport]:
         """Make the indexes of files whose items can be found."""
@@ -575,8 +559,8 @@ class _Run:
             targets: the indexes.
             keys: uint64 (n,), keys of all images of each index.
         """
-        if self._begin is not None:
-            self._begin(len(wanted))
+        if self.begin is not None:
+            self.begin(len(wanted))
         current = 0
 
         def put_all(batch: list[_Made]) -> None:
@@ -590,9 +574,9 @@ class _Run:
 
         errors = make_all(
             IndexedView(dataset, wanted),
-            num_workers=self._num_workers,
-            executor=self._executor,
-            tick=self._tick,
+            num_workers=self.num_workers,
+            executor=self.executor,
+            tick=self.tick,
             add=put_all,
             batchify_fn=list,
         )
@@ -674,9 +658,7 @@ class CropCheck:
 
     def facts(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        facts["image_errors"] = [error.facts() for error in facts.pop("errors")]
-        return facts | {"ok": self.ok}
+        return {**_facts(self), "ok": self.ok}
 
 
 @dataclass(frozen=True)

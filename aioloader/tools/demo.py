@@ -23,7 +23,7 @@ from aioloader.formats.shards import is_record_file
 from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.observability.progress import ProgressBar
 from aioloader.tools.bench import LagSummary, LoopLag
-from aioloader.tools.console import natural, positive
+from aioloader.tools.console import arguments, natural, positive
 from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
 from aioloader.transforms.base import Compose
@@ -64,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return the exit code."""
 
-    arguments = {name: value for name, value in vars(options).items() if name != "command"}
-    report = demo(**arguments)
+    report = demo(**arguments(options))
     _print_demo(report, options.executor)
     print(_next_steps(options.path))
     return 0

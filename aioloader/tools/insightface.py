@@ -28,6 +28,7 @@ from aioloader.observability.progress import ProgressBar
 from aioloader.packing.encoding import Encoded
 from aioloader.packing.sources import Source
 from aioloader.packing.writer import encoded_in_order
+from aioloader.tools.console import arguments
 from aioloader.tools.pack import PackError, list_images
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, check_extents, decode_image
 from aioloader.transforms.formats import image_size, read_header
@@ -429,15 +430,7 @@ def _within(low: int, high: int, text: str) -> int:
 
 def _pack(options: argparse.Namespace) -> int:
     with ProgressBar("packing", len(list_images(options.source)[1])) as bar:
-        report = pack_faces(
-            options.source,
-            options.out,
-            size=options.size,
-            quality=options.quality,
-            num_workers=options.num_workers,
-            on_error=options.on_error,
-            tick=bar.update,
-        )
+        report = pack_faces(**arguments(options, "extract"), tick=bar.update)
     for path, reason in report.skipped:
         print(f"insightface: left out {path}: {reason}", file=sys.stderr)
     height, width = report.size or (0, 0)

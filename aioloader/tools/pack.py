@@ -32,7 +32,15 @@ from aioloader.packing.run import Job, can_go_on, journal_of
 from aioloader.packing.run import run as run_job
 from aioloader.packing.sources import Source, find_source, list_images
 from aioloader.storage.urls import check_writable, is_url, locate, name_of, path_of, sibling
-from aioloader.tools.console import add_max_pixels, error_limit, natural, positive, share, size_text
+from aioloader.tools.console import (
+    add_max_pixels,
+    arguments,
+    error_limit,
+    natural,
+    positive,
+    share,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -300,8 +308,7 @@ def run(options: argparse.Namespace) -> int:
     from aioloader.observability.progress import ProgressBar
 
     # The names of the other options are those of `PackOptions`.
-    own = ("command", "error_report", "source", "out")
-    arguments = {name: value for name, value in vars(options).items() if name not in own}
+    given = arguments(options, "error_report", "source", "out")
     bar: ProgressBar | None = None
 
     def begin(done: int, count: int, reason: str) -> None:
@@ -317,7 +324,7 @@ def run(options: argparse.Namespace) -> int:
         bar.update(done)
 
     try:
-        report = pack(options.source, options.out, **arguments, begin=begin, tick=tick)
+        report = pack(options.source, options.out, **given, begin=begin, tick=tick)
     except TooManyErrorsError as error:
         _write_errors(options.error_report, error.errors)
         raise

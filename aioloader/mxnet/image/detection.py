@@ -573,30 +573,12 @@ class ImageDetIter(DetSampleSteps, ImageIter):
         max_errors: float | None = None,
         **kwargs: Any,
     ) -> None:
+        given = dict(locals())
+        for name in ("self", "__class__", "aug_list", "kwargs"):
+            del given[name]
         self.check_data_shape(data_shape)
         self._creates = None if aug_list is not None else kwargs
-        super().__init__(
-            batch_size,
-            data_shape,
-            path_imgrec=path_imgrec,
-            path_imglist=path_imglist,
-            path_root=path_root,
-            path_imgidx=path_imgidx,
-            shuffle=shuffle,
-            part_index=part_index,
-            num_parts=num_parts,
-            aug_list=augmenters(CreateDetAugmenter, data_shape, aug_list, kwargs),
-            imglist=imglist,
-            data_name=data_name,
-            label_name=label_name,
-            last_batch_handle=last_batch_handle,
-            num_workers=num_workers,
-            exif=exif,
-            pad_counts_rolled=pad_counts_rolled,
-            drop_remainder=drop_remainder,
-            on_error=on_error,
-            max_errors=max_errors,
-        )
+        super().__init__(**given, aug_list=augmenters(CreateDetAugmenter, data_shape, aug_list, kwargs))
         self._label_name = label_name
         self._set_label_shape(self._estimate_label_shape())
 
