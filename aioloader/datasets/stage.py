@@ -12,8 +12,7 @@ import numpy as np
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import accepts_rng, is_async
 from aioloader.rng import current_rng
-from aioloader.transforms.base import Compose, Transform, bind, is_native
-from aioloader.transforms.torchvision_input import advise
+from aioloader.transforms.base import Compose, Transform, advise, bind, is_native
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array

@@ -63,8 +63,9 @@ def _up_to(most: float) -> Magnitudes:
     return lambda bins, height, width: evenly(0.0, most, bins)
 
 
-def _bits(bins: int, lost: int) -> list[float]:
-    return (8 - np.round(np.arange(bins) / ((bins - 1) / lost))).tolist() if bins > 1 else [8.0]
+def _bits(most: int, lost: int, bins: int, height: int, width: int) -> list[float]:
+    found: list[float] = (most - np.round(np.arange(bins) / ((bins - 1) / lost))).tolist()
+    return found
 
 
 Space: TypeAlias = "Mapping[str, tuple[Magnitudes | None, bool]]"
@@ -82,7 +83,7 @@ def _space(
         "TranslateY": (down, True),
         "Rotate": (_up_to(angle), True),
         **dict.fromkeys(_COLOURS, (_up_to(factor), True)),
-        "Posterize": (lambda bins, height, width: _bits(bins, lost_bits), False),
+        "Posterize": (partial(_bits, 8, lost_bits), False),
         "Solarize": (lambda bins, height, width: evenly(1.0, 0.0, bins), False),
         "AutoContrast": (None, False),
         "Equalize": (None, False),
@@ -428,16 +429,11 @@ _SEVERITY_BINS = 10
 _MOST_DRAWN = 3
 
 
-def _posterize(bins: int, height: int, width: int) -> list[float]:
-    found: list[float] = (4 - np.round(np.arange(bins) / ((bins - 1) / 4))).tolist()
-    return found
-
-
 _ALL: Space = {
     **{name: entry for name, entry in RAND_AUGMENT.items() if name not in ("Identity", *_COLOURS)},
     "TranslateX": (lambda bins, height, width: evenly(0.0, width / 3.0, bins), True),
     "TranslateY": (lambda bins, height, width: evenly(0.0, height / 3.0, bins), True),
-    "Posterize": (_posterize, False),
+    "Posterize": (partial(_bits, 4, 4), False),
     **{name: RAND_AUGMENT[name] for name in _COLOURS},
 }
 _PARTIAL: Space = {name: entry for name, entry in _ALL.items() if name not in _COLOURS}

@@ -19,13 +19,66 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import numpy as np
 
 from aioloader.abc import Transform as TransformProtocol
+from aioloader.foundation.error_log import add_note
 from aioloader.foundation.protocols import implements
 from aioloader.foundation.validation import accepts_rng, check_sync
 from aioloader.rng import Rng, current_rng, default_rng
-from aioloader.transforms.torchvision_input import advise, check_takes_arrays, is_of_torchvision
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from aioloader.foundation.types import Array, ArraySpec
+
+
+_TORCHVISION = "torchvision.transforms"
+_HOW = "images are numpy arrays, (height, width, channels), here: put {} first, or use aioloader.transforms"
+_HOW_V2 = _HOW.format("v2.ToImage()")
+_HOW_V1 = _HOW.format("torchvision's ToPILImage()")
+
+
+def check_takes_arrays(fn: Any) -> None:
+    """Raise if a transform of torchvision's version 2 would return an array unchanged, as it does without an error.
+
+    Args:
+        fn: any callable. Of a `Compose` the first transform is checked.
+
+    Raises:
+        TypeError: it would.
+    """
+    first = fn
+    while type(first).__name__ == "Compose" and getattr(first, "transforms", None):
+        first = first.transforms[0]
+    types = getattr(first, "_transformed_types", None)
+    passes_on = hasattr(first, "transforms") or type(first).__name__ == "Identity"
+    if not is_of_torchvision(first) or not isinstance(types, tuple) or passes_on:
+        return
+    if not any(isinstance(kind, type) and issubclass(np.ndarray, kind) for kind in types):
+        raise TypeError(
+            f"torchvision's {type(first).__name__} takes tensors and Pillow images, and {_HOW_V2}"
+        )
+
+
+def is_of_torchvision(fn: Any) -> bool:
+    """Return True if the class of a callable is one of torchvision's transforms."""
+    return type(fn).__module__.startswith(_TORCHVISION)
+
+
+def advise(error: BaseException, *values: Any) -> None:
+    """Add a note to an error that a transform of torchvision raised for a numpy array.
+
+    Args:
+        error: has passed the frame that catches it.
+        *values: what the function that raised it was called with.
+    """
+    if not isinstance(error, TypeError) or not any(isinstance(value, np.ndarray) for value in values):
+        return
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.startswith(_TORCHVISION):
+            add_note(error, _HOW_V2 if module.startswith(f"{_TORCHVISION}.v2") else _HOW_V1)
+            return
+        trace = trace.tb_next
 
 
 TransformCall: TypeAlias = Callable[[Any, Any, Any], Any]

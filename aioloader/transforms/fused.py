@@ -548,7 +548,7 @@ class NeededRegion:
         Returns:
             ((x, y, width, height), 1, 2, 4 or 8); None for all of the image, and if the chain raises an error for it.
         """
-        outline = _Outline(height, width, self._shrinks)
+        outline = Outline(height, width, self._shrinks)
         try:
             self._decode_op.decode(cast("LazyImage", outline), rng, None)
         except Exception:  # a worker will raise the same error
@@ -556,17 +556,22 @@ class NeededRegion:
         return outline.requested
 
 
-class _Outline:
-    """Image without pixels, which notes the rectangle that is requested."""
+class Outline:
+    """Image without pixels, which notes the rectangle that is requested.
 
-    borrowed = False
+    Attributes:
+        requested: (the rectangle, by how much it may shrink); None: all of the image.
+        at_its_place: the rectangle is requested as a part of an array with the image's extents.
+    """
+
+    borrowed = at_its_place = False
     channels = 3
+    requested: tuple[Box, int] | None = None
 
     def __init__(self, height: int, width: int, shrinks: bool) -> None:
         self.height = height
         self.width = width
         self.shrinks = shrinks
-        self.requested: tuple[Box, int] | None = None
 
     def pixels(self, out: Array | None = None) -> Array:
         return _NO_PIXELS
@@ -576,5 +581,5 @@ class _Outline:
         return _NO_PIXELS
 
     def frame(self, box: Box, shrink: int = 1) -> Array:
-        self.requested = box, shrink
-        return _NO_PIXELS
+        self.at_its_place = True
+        return self.region(box, shrink)

@@ -16,7 +16,7 @@ from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import NO_CROP, NO_INDEX
 from aioloader.rng import VIEW_DOMAIN, Rng
 from aioloader.transforms.base import is_native
-from aioloader.transforms.fused import ImagePlan, flat_chain
+from aioloader.transforms.fused import ImagePlan, Outline, flat_chain
 from aioloader.transforms.views import Views
 
 if TYPE_CHECKING:
@@ -28,30 +28,6 @@ if TYPE_CHECKING:
 
 # What a separate crop costs apart from its pixels, in pixels.
 _CUT_PIXELS = 12_000
-
-
-class _Wanted:
-    """An image without pixels, while views draw: it notes the rectangle that one of them needs.
-
-    Attributes:
-        box: the rectangle; None: all of the image.
-    """
-
-    shrinks = False
-
-    def __init__(self, image: LazyImage) -> None:
-        self.height, self.width, self.channels = image.height, image.width, image.channels
-        self.borrowed = False
-        self.box: Box | None = None
-
-    def pixels(self, out: Array | None = None) -> Any:
-        self.box = None
-
-    def region(self, box: Box, shrink: int = 1) -> Any:
-        self.box = box
-
-    def frame(self, box: Box, shrink: int = 1) -> Any:
-        self.box = None  # a part of an array with the image's extents
 
 
 class ViewsPlan:
@@ -100,12 +76,12 @@ class ViewsPlan:
         self._reader.timer = timer
         image = self._reader.open(data, path, entry=entry if self.crops else NO_CROP)
         word = rng.word()
-        boxes = []
+        boxes: list[Any] = []  # None: all of the image
         for number, plan in enumerate(self._plans):
             self._rngs[number].seek(word, 0, number, VIEW_DOMAIN)
-            wanted: Any = _Wanted(image)
+            wanted: Any = Outline(image.height, image.width, False)
             plan.decode(wanted, self._rngs[number], None)
-            boxes.append(wanted.box)
+            boxes.append(wanted.requested[0] if wanted.requested and not wanted.at_its_place else None)
         frame, pixels = self._decode(image, boxes, indexed=self.crops and type(entry) is not str)
         timer.decode_s += perf_counter() - begin
         timer.stage = self._stage
