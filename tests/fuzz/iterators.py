@@ -22,8 +22,7 @@ from aioloader.mxnet.io.augment import (
     Rect,
 )
 from aioloader.mxnet.io.image_record_iter import _checked
-from aioloader.mxnet.io.parameters import read_parameters
-from aioloader.mxnet.io.record_parameters import DETECTION_PARAMETERS
+from aioloader.mxnet.io.parameters import DETECTION_PARAMETERS, read_parameters
 from aioloader.rng import Rng
 from tests.fuzz.target import Draw, Finding, change, dictionary, pick, scratch_folder
 from tests.fuzz.vision_sets import idx_file

@@ -31,15 +31,17 @@ from aioloader.mxnet.io.backend_iter import Batches, Description, Loaded, MXData
 from aioloader.mxnet.io.file_iters import files_of, local_paths
 from aioloader.mxnet.io.image_records import ImageRecordRows, ImageRecords, LabelList
 from aioloader.mxnet.io.iterator import whole_number
-from aioloader.mxnet.io.parameters import MissingParameterError, documented, read_parameters
-from aioloader.mxnet.io.record_parameters import (
+from aioloader.mxnet.io.parameters import (
     DETECTION_PARAMETERS,
     IMAGE_PARAMETERS,
     INT8_PARAMETERS,
     RANGES,
     UINT8_PARAMETERS,
+    MissingParameterError,
+    documented,
     idle_here,
     idle_in_detection,
+    read_parameters,
 )
 from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from aioloader.mxnet.ndarray.ndarray import from_numpy

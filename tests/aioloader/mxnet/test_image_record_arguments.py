@@ -9,7 +9,7 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.mxnet.io import MissingParameterError, UnknownParameterWarning, UnusedParameterWarning
-from aioloader.mxnet.io.record_parameters import (
+from aioloader.mxnet.io.parameters import (
     DETECTION_PARAMETERS,
     IMAGE_PARAMETERS,
     INT8_PARAMETERS,

@@ -5,8 +5,8 @@ import numpy as np
 import aioloader.mxnet as mx
 from aioloader.mxnet.gluon_geometry import Resize
 from aioloader.mxnet.io.augment import augmentation
+from aioloader.mxnet.io.parameters import IMAGE_PARAMETERS
 from aioloader.mxnet.io.record_geometry import AreaCrop, Border, SquareCrop, WindowCrop
-from aioloader.mxnet.io.record_parameters import IMAGE_PARAMETERS
 from aioloader.rng import Rng
 from aioloader.transforms import RandomHorizontalFlip
 from aioloader.transforms.color import FreeColorJitter, RandomHLS, RandomLighting
