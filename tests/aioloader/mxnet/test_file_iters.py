@@ -234,7 +234,9 @@ def mnist(tmp_path):
 
 
 def numbers(batch):
-    return [int(n) for n in batch.data[0].reshape(len(batch.data[0]), -1)[:, 0] * 256]
+    found = [int(n) for n in batch.data[0].reshape(len(batch.data[0]), -1)[:, 0] * 256]
+    assert batch.label[0].tolist() == [n % 10 for n in found]
+    return found
 
 
 def test_mnist_values(mnist):

@@ -63,19 +63,3 @@ def test_download(tmp_path, monkeypatch):
     assert stale.read_bytes() == b"content"
     with pytest.raises(mx.MXNetError, match=r"stale\.bin.*has not the SHA-1 0000"):
         gluon.utils.download(url, stale, sha1_hash="0" * 40)
-
-
-@pytest.mark.parametrize("name", ["nn", "loss", "Trainer", "model_zoo", "rnn", "Parameter"])
-def test_training_is_outside(name):
-    part = getattr(gluon, name)
-    with pytest.raises(mx.MXNetError, match="outside aioloader"):
-        part.Dense(10)
-    if name != "nn":  # a module with the bases of blocks, in MXNet and here
-        with pytest.raises(mx.MXNetError, match=f"mx.gluon.{name}"):
-            part()
-
-
-def test_unknown_names_are_attribute_errors():
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = gluon.nothing
-    assert {"data", "utils", "Block"} <= set(dir(gluon))

@@ -67,7 +67,7 @@ def test_det_random_pad_keeps_area_and_ratio():
 
 
 @with_cases("p", [0.0, 0.3, 0.5, 1.0])
-def test_share_of_mirrored_images(p):
+def test_share_of_mirrored_and_of_grey_images(p):
     image = _places(3, 4)
     label = np.array([[0, 0.0, 0.0, 0.25, 1.0]], np.float32)
     single, both = mx.image.HorizontalFlipAug(p), mx.image.DetHorizontalFlipAug(p)
@@ -76,6 +76,8 @@ def test_share_of_mirrored_images(p):
     mirrored = [float(np.asarray(flipped)[0, 0, 0]) == 3 for flipped, _ in made]
     assert mirrored == [float(boxes[0, 1]) == 0.75 for _, boxes in made]
     _check_share(sum(mirrored), p)
+    gray = mx.image.RandomGrayAug(p)
+    _check_share(sum(float(np.asarray(gray(image))[0, 3, 0]) != 3 for _ in range(DRAWS)), p)
 
 
 def test_share_of_augmenters_that_are_selected():
