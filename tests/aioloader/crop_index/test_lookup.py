@@ -22,6 +22,7 @@ from aioloader.crop_index.layout import (
 from aioloader.crop_index.lookup import open_folder_crops, open_record_crops, relative_name
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.errors import CropIndexError, CropIndexWarning
+from tests.cases import with_cases
 
 
 def write(path: str | Path, entries: dict[int, bytes], kind: int = RECORDS) -> None:
@@ -134,7 +135,7 @@ def test_entries_of_a_folder_are_found_by_the_names_of_images(tmp_path: Path) ->
     assert open_folder_crops("auto", str(tmp_path / "a"), []) is None
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("root", "path", "name"),
     [
         ("r", "r/a/b.jpg", "a/b.jpg"),

@@ -1,6 +1,7 @@
 """Fixtures of the dataset tests: small record files and images."""
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,17 @@ import recordio
 from tests.aioloader.datasets.faces import LABELS, write_set
 
 
+@pytest.fixture(scope="session")
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield paths that do not exist, one after the other; `tmp_path` would be a folder for each test."""
+    folder = tmp_path_factory.mktemp("caches")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache(_caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep copies of indexes out of the user's cache."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(next(_caches)))
 
 
 def pixels(number: int) -> Any:
@@ -88,3 +96,21 @@ def faces(tmp_path: Path) -> Callable[..., Path]:
         return write_set(tmp_path / name, [png(number) for number in range(len(labels))], labels, **options)
 
     return make
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of the tars and TFRecord files that are scanned from now on."""
+    from aioloader.formats.tar import index
+    from aioloader.formats.tfrecord import records
+
+    found: list[str] = []
+    for module, name in ((index, "tar_members"), (records, "scan_records")):
+        scan = getattr(module, name)
+
+        def counted(path: str, *rest: Any, scan: Any = scan) -> Any:
+            found.append(path)
+            return scan(path, *rest)
+
+        monkeypatch.setattr(module, name, counted)
+    return found

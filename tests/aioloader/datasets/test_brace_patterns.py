@@ -20,22 +20,11 @@ from tests.cases import with_cases
     ("text", "expected"),
     [
         ("a.rec", ["a.rec"]),
-        ("{a,b}.rec", ["a.rec", "b.rec"]),
-        ("x{,y}", ["x", "xy"]),
         ("{b,a,b}", ["b", "a", "b"]),
-        ("{1..3}", ["1", "2", "3"]),
-        ("{3..1}", ["3", "2", "1"]),
-        ("{08..11}", ["08", "09", "10", "11"]),
         ("{8..011}", ["008", "009", "010", "011"]),
         ("{-01..1}", ["-01", "000", "001"]),
-        ("{0..10..5}", ["0", "5", "10"]),
         ("{10..0..5}", ["10", "5", "0"]),
-        ("{0..10..-5}", ["0", "5", "10"]),
-        ("{1..2..0}", ["1", "2"]),
-        ("{a..e..2}", ["a", "c", "e"]),
-        ("{1..2}-{a,b}", ["1-a", "1-b", "2-a", "2-b"]),
         ("{a,{1..2},c}x", ["ax", "1x", "2x", "cx"]),
-        ("{a,b{c,d}}", ["a", "bc", "bd"]),
         # Ordinary characters.
         ("{}", ["{}"]),
         ("{a}", ["{a}"]),
@@ -54,7 +43,7 @@ def test_names_of_a_pattern(text: str, expected: list[str]) -> None:
     assert has_braces(text) is (expected != [text])
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "reason"),
     [
         ("{0..999999999999}", "means 1,000,000,000,000 names"),
@@ -69,7 +58,7 @@ def test_a_pattern_is_bounded(text: str, reason: str) -> None:
         expand_braces(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.text("{}a1,.-0", max_size=40))
 def test_any_text_is_expanded_or_refused(text: str) -> None:
     try:
@@ -166,7 +155,7 @@ def test_a_file_of_exactly_that_name_wins(tmp_path: Path) -> None:
     assert is_pattern(f"{tmp_path}/{{b,a}}.rec")
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("url", "expected"),
     [
         ("http://host/x-{1..2}.rec", ["http://host/x-1.rec", "http://host/x-2.rec"]),
@@ -175,7 +164,6 @@ def test_a_file_of_exactly_that_name_wins(tmp_path: Path) -> None:
             ["https://host/a.rec?sig={1,2}", "https://host/b.rec?sig={1,2}"],
         ),
         ("https://host/a.rec?x={1..3}&y=*", ["https://host/a.rec?x={1..3}&y=*"]),
-        ("http://host/a*.rec", ["http://host/a*.rec"]),
         ("s3://bucket/{b,a}?.{rec}", None),
         ("gs://bucket/x-{09..10}.rec", ["gs://bucket/x-09.rec", "gs://bucket/x-10.rec"]),
         ("S3://{b,c}/a.rec", ["S3://b/a.rec", "S3://c/a.rec"]),
@@ -187,8 +175,3 @@ def test_braces_in_urls(url: str, expected: list[str] | None) -> None:
     else:
         assert list(record_files(url)) == expected
         assert is_pattern(url) is (expected != [url])
-
-
-def test_no_file_is_an_error() -> None:
-    with pytest.raises(ValueError, match="pass at least one"):
-        record_files([])

@@ -14,6 +14,7 @@ from aioloader import ImageFolderDataset, ImageRecordDataset, RecordFileDataset,
 from aioloader.rng import seed_default_rng
 from aioloader.transforms import Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize, ToTensor
 from tests.aioloader.datasets.faces import write_set
+from tests.combinations import combinations
 
 
 def foreign(image: Any) -> Any:
@@ -46,17 +47,16 @@ def same(first: Any, second: Any) -> bool:
     return type(first) is type(second) and np.array_equal(first, second) and first.dtype == second.dtype
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("kind", ["records", "faces", "vectors"])
+@pytest.mark.parametrize(("kind", "chain"), combinations(["records", "faces", "vectors"], CHAINS))
 def test_they_are_what_one_after_the_other_is(
-    kind: str, chain: str, write_images: Any, tmp_path: Path, png: Any
+    kind: str, chain: Any, write_images: Any, tmp_path: Path, png: Any
 ) -> None:
     if kind == "faces":
         folder = write_set(tmp_path / "set", [png(n) for n in range(10)], [0] * 4 + [1] * 6, vectors=True)
         data: Any = aioloader.datasets.InsightFaceDataset(folder)
     else:
         data = ImageRecordDataset(write_images([[n, 1] if kind == "vectors" else n for n in range(10)]))
-    dataset = CHAINS[chain](data)
+    dataset = chain(data)
     indices = [2, 0, -1, 1, np.int64(2), 0]
     seed_default_rng(3)
     expected = [dataset[index] for index in indices]

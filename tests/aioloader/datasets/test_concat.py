@@ -15,21 +15,21 @@ import recordio
 from aioloader import ConcatDataset, DataLoader, SampleError, SimpleDataset, transforms
 from aioloader.datasets.resolve import fingerprint, resolve
 from aioloader.errors import ResumeError
-from aioloader.foundation.decodes import CUT
-from aioloader.samplers import BlockShuffleSampler, MixingSampler, RandomSampler
+from aioloader.samplers import BlockShuffleSampler, RandomSampler
 from tests.aioloader.crop_index.samples import IMAGES, write_image_folder, write_record_files
-from tests.aioloader.format_sets import FORMATS, Sample, SetFormat, damage, is_readable
+from tests.aioloader.datasets import batches
+from tests.aioloader.datasets.batches import assert_same, copies, cuts_of, jpeg, labels_in
+from tests.aioloader.format_sets import FORMATS, TAR, Sample, damage, is_readable
 from tests.executors import pool
 
 COUNT = 24
-CHAIN = transforms.Compose([transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip()])
-EXECUTORS = [("inline", 0), ("thread", 2), ("process", 2)]
 
 
-def jpeg(number: int) -> bytes:
-    noise = np.random.default_rng(number).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    encoded: bytes = simplejpeg.encode_jpeg(noise, 90)
-    return encoded
+def chain() -> transforms.Compose:
+    return transforms.Compose([transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip()])
+
+
+CHAIN = chain()
 
 
 SAMPLES = [Sample(key=f"s{number:03}", image=jpeg(number), label=number) for number in range(COUNT)]
@@ -53,6 +53,13 @@ class Others:
         return self._items[index]
 
 
+def batches_of(dataset: Any, executor: str = "inline", workers: int = 1, **options: Any) -> list[Any]:
+    """Return the batches of an epoch in an order that does not depend on the kinds of the parts."""
+    return batches.batches_of(
+        dataset, executor, workers, **{"sampler": RandomSampler(len(dataset)), **options}
+    )
+
+
 def write_records(path: Path, numbers: Any) -> Path:
     with recordio.MXIndexedRecordIO(str(path.with_suffix(".idx")), str(path), "w") as file:
         for number in numbers:
@@ -73,20 +80,6 @@ def folder_of(root: Path, numbers: Any) -> aioloader.Dataset:
     synsets = [f"c{number:03}" for number in range(COUNT)]
     with pytest.warns(UserWarning, match="classes have no images"):
         return aioloader.ImageFolderDataset(write_folder(root, numbers), synsets=synsets)
-
-
-def batches_of(dataset: Any, executor: str = "inline", workers: int = 0, **options: Any) -> list[Any]:
-    options = {"batch_size": 4, "sampler": RandomSampler(len(dataset)), "seed": 5, **options}
-    with DataLoader(dataset, **pool(executor, workers), **options) as loader:
-        return [tuple(np.array(part) for part in batch) for batch in loader]
-
-
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected) > 1
-    for some, others in zip(found, expected, strict=True):
-        for one, other in zip(some, others, strict=True):
-            assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other)
 
 
 @pytest.fixture(scope="module")
@@ -116,81 +109,50 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 # -- the same batches --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS[:2])
-@pytest.mark.parametrize("made", FORMATS)
-def test_parts_of_a_set_are_the_set(
-    made: SetFormat, executor: str, workers: int, tmp_path: Path, expected: list[Any]
-) -> None:
-    dataset = made.open(made.write(tmp_path / "set", SAMPLES))
-    parts = [dataset.take(9), dataset.sample(aioloader.samplers.SequentialSampler(COUNT - 9, 9))]
-    joined = ConcatDataset(parts)
-    assert resolve(joined).base_kind == "bytes"
-    assert_same(batches_of(joined.transform_first(CHAIN), executor, workers), expected)
-
-
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
-def test_parts_of_different_formats(
-    executor: str, workers: int, mixed: list[Any], expected: list[Any], leftovers: object
-) -> None:
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_parts_of_different_formats(executor: str, mixed: list[Any], expected: list[Any]) -> None:
     joined = ConcatDataset(mixed)
     assert len(joined) == COUNT
-    assert_same(batches_of(joined.transform_first(CHAIN), executor, workers), expected)
+    assert_same(batches_of(joined.transform_first(CHAIN), executor, 2), expected)
     assert joined.targets == list(range(COUNT))
 
 
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS[:2])
-def test_parts_with_transforms_of_their_own(
-    executor: str, workers: int, mixed: list[Any], expected: list[Any]
-) -> None:
+def test_parts_of_a_set_are_the_set(tmp_path: Path, expected: list[Any]) -> None:
+    dataset = TAR.open(TAR.write(tmp_path / "set", SAMPLES))
+    rest = dataset.sample(aioloader.samplers.SequentialSampler(COUNT - 9, 9))
+    joined = ConcatDataset([dataset.take(9), rest])
+    assert resolve(joined).base_kind == "bytes"
+    assert_same(batches_of(joined.transform_first(CHAIN)), expected)
+
+
+def test_parts_with_transforms_of_their_own(mixed: list[Any], expected: list[Any]) -> None:
     # All have the same one: the loader runs it as that of the whole.
     shared = ConcatDataset([SimpleDataset(part).transform_first(CHAIN) for part in mixed])
     assert len(resolve(shared).stages) == 1
-    assert_same(batches_of(shared, executor, workers), expected)
+    assert_same(batches_of(shared), expected)
     # Each has its own: it draws from the sample's stream all the same.
-    own = [
-        SimpleDataset(part).transform_first(
-            transforms.Compose([transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip()])
-        )
-        for part in mixed
-    ]
-    assert_same(batches_of(ConcatDataset(own), executor, workers), expected)
+    own = ConcatDataset([SimpleDataset(part).transform_first(chain()) for part in mixed])
+    assert_same(batches_of(own, "thread", 2), expected)
     # And others follow for all.
-    with_more = ConcatDataset(own).transform_first(transforms.ToTensor())
     wanted = batches_of(plain(range(COUNT)).transform_first(CHAIN).transform_first(transforms.ToTensor()))
-    assert_same(batches_of(with_more, executor, workers), wanted)
+    assert_same(batches_of(own.transform_first(transforms.ToTensor())), wanted)
 
 
-def double(image: Any, label: Any) -> Any:
-    return image, 2 * label
-
-
-@pytest.mark.parametrize("executor", ["inline", "thread"])
-def test_a_transform_of_whole_samples_of_one_part(executor: str, mixed: list[Any]) -> None:
-    parts = [SimpleDataset(mixed[0]).transform(double), *mixed[1:]]
-    found = batches_of(ConcatDataset(parts).transform_first(CHAIN), executor, 1)
-    pixels = batches_of(plain(range(COUNT)).transform_first(CHAIN))
-    for (image, label), (wanted, number) in zip(found, pixels, strict=True):
-        np.testing.assert_array_equal(image, wanted)
-        np.testing.assert_array_equal(label, np.where(number < 4, 2 * number, number))
+def test_a_transform_of_whole_samples_of_one_part(mixed: list[Any], expected: list[Any]) -> None:
+    parts = [SimpleDataset(mixed[0]).transform(lambda image, label: (image, 2 * label)), *mixed[1:]]
+    wanted = [(images, np.where(labels < 4, 2 * labels, labels)) for images, labels in expected]
+    assert_same(batches_of(ConcatDataset(parts).transform_first(CHAIN)), wanted)
 
 
 def test_global_draws_of_a_part_are_seeded(mixed: list[Any]) -> None:
-    def noisy(image: Any) -> Any:
-        return np.float64(np.random.random())  # the global generator is the point
-
     parts = [
-        SimpleDataset(mixed[0]).transform_first(noisy),
-        SimpleDataset(mixed[1]).transform_first(float_of),
+        SimpleDataset(part).transform_first(lambda image: np.float64(np.random.random()))
+        for part in mixed[:2]
     ]
-    joined = ConcatDataset(parts)
-    with DataLoader(joined, 4, num_workers=1, seed=1, executor="process") as loader:
-        first = [(batch[0].copy(),) for batch in loader]
+    with DataLoader(ConcatDataset(parts), 4, num_workers=1, seed=1, executor="process") as loader:
+        first = copies(loader)
         loader.set_epoch(0)
-        assert_same([(batch[0].copy(),) for batch in loader], first)
-
-
-def float_of(image: Any) -> Any:
-    return np.float64(image.mean())
+        assert_same(copies(loader), first)
 
 
 def test_records_share_one_decoder(tmp_path: Path, expected: list[Any]) -> None:
@@ -202,8 +164,7 @@ def test_records_share_one_decoder(tmp_path: Path, expected: list[Any]) -> None:
     items = resolve(joined).base
     assert items.decoder == parts[0].decoder
     assert items.extras(np.arange(3)) is None
-    for executor, workers in EXECUTORS[:2]:
-        assert_same(batches_of(joined.transform_first(CHAIN), executor, workers), expected)
+    assert_same(batches_of(joined.transform_first(CHAIN)), expected)
 
 
 def test_parts_of_parts(mixed: list[Any], expected: list[Any]) -> None:
@@ -213,8 +174,7 @@ def test_parts_of_parts(mixed: list[Any], expected: list[Any]) -> None:
     joined = (
         first + rest.take(half) + rest.sample(aioloader.samplers.SequentialSampler(len(rest) - half, half))
     )
-    for executor, workers in EXECUTORS[:2]:
-        assert_same(batches_of(joined.transform_first(CHAIN), executor, workers), expected)
+    assert_same(batches_of(joined.transform_first(CHAIN)), expected)
 
 
 # -- items -------------------------------------------------------------------------------------------------------------
@@ -244,14 +204,13 @@ async def test_an_item_is_awaited(mixed: list[Any]) -> None:
 def test_views_of_all_parts(mixed: list[Any]) -> None:
     joined = ConcatDataset(mixed)
     odd = joined.filter(lambda sample: sample[1] % 2 == 1)
-    assert [int(label) for _, labels in batches_of(odd) for label in labels] != list(range(1, COUNT, 2))
+    assert labels_in(batches_of(odd)) != list(range(1, COUNT, 2))
     assert sorted(odd.targets) == list(range(1, COUNT, 2))
     assert joined.shard(3, 1).targets == list(range(8, 16))
 
 
-@pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
 @pytest.mark.parametrize("same", [True, False], ids=["of all parts", "of each part"])
-def test_several_views_of_an_image(mixed: list[Any], executor: str, workers: int, same: bool) -> None:
+def test_several_views_of_an_image(mixed: list[Any], same: bool) -> None:
     """The arrays of a view are written to their rows, also if the parts make views of another number."""
     two = transforms.Views({"large": (CHAIN, 2)}, as_list=True)
     three = transforms.Views({"large": (CHAIN, 2), "small": (transforms.Resize((4, 4)), 1)}, as_list=True)
@@ -263,12 +222,13 @@ def test_several_views_of_an_image(mixed: list[Any], executor: str, workers: int
             [ConcatDataset(parts[:2]).transform_first(two), ConcatDataset(parts[2:]).transform_first(three)]
         )
 
-    def samples(parts: list[Any], executor: str, workers: int) -> list[Any]:
-        with DataLoader(joined(parts), 1 if not same else 5, seed=3, **pool(executor, workers)) as loader:
-            return [[*images, labels] for images, labels in loader]
+    def samples(parts: list[Any], executor: str) -> list[Any]:
+        with DataLoader(joined(parts), 5 if same else 1, seed=3, **pool(executor, 2)) as loader:
+            return [(*map(np.array, images), np.array(labels)) for images, labels in loader]
 
-    plain_parts = [plain(range(4)), plain(range(4, 8)), plain(range(8, COUNT))]
-    assert_same(samples(mixed, executor, workers), samples(plain_parts, "inline", 0))
+    expected = samples([plain(range(4)), plain(range(4, 8)), plain(range(8, COUNT))], "inline")
+    for executor in ("inline", "process"):
+        assert_same(samples(mixed, executor), expected)
 
 
 def test_sizes_come_from_headers(mixed: list[Any]) -> None:
@@ -280,11 +240,9 @@ def test_sizes_come_from_headers(mixed: list[Any]) -> None:
 def test_empty_parts_are_passed_over(mixed: list[Any]) -> None:
     empty: list[Any] = []
     joined = ConcatDataset([empty, mixed[0], empty, mixed[1], mixed[0].take(0)])
-    assert [int(label) for _, labels in batches_of(joined, sampler=None) for label in labels] == list(
-        range(8)
-    )
-    assert batches_of(ConcatDataset([empty]), sampler=None) == []
-    assert batches_of(ConcatDataset([mixed[0].take(0)]), sampler=None) == []
+    assert labels_in(batches_of(joined, sampler=None)) == list(range(8))
+    for nothing in (empty, mixed[0].take(0)):
+        assert batches_of(ConcatDataset([nothing]), sampler=None) == []
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
@@ -316,50 +274,34 @@ def test_blocks_of_several_parts_are_mixed(tmp_path: Path, mixed: list[Any]) -> 
         assert isinstance(order, BlockShuffleSampler)
         indices = order.indices(1, 0, 0, len(joined))
         assert sorted(indices.tolist()) == list(range(len(joined)))
-        first = [label for _, labels in loader for label in labels.tolist()]
+        first = labels_in(loader)
     assert first == [int(joined[int(index)][1]) for index in indices]
     shuffled = joined.sample(RandomSampler(len(joined), seed=2))
     with DataLoader(shuffled, 4, shuffle=True, num_workers=0, seed=1) as loader:
-        found = [label for _, labels in loader for label in labels.tolist()]
+        found = labels_in(loader)
     assert sorted(found) == sorted(first) != first
     assert isinstance(ConcatDataset(mixed[:2]).transform_first(CHAIN), aioloader.Dataset)
     with DataLoader(ConcatDataset(mixed[:2]), 4, shuffle=True, num_workers=0) as loader:
         assert isinstance(loader._runtime.planner.sampler, RandomSampler)
 
 
-def test_sets_are_mixed_by_weight(mixed: list[Any]) -> None:
-    joined = ConcatDataset([mixed[0], mixed[1]])
-    with DataLoader(
-        joined, 10, sampler=MixingSampler(joined.datasets, [3, 1], 1000), num_workers=0
-    ) as loader:
-        labels = np.concatenate([found for _, found in loader])
-    assert np.count_nonzero(labels < 4) == 750
-
-
 # -- damage, caches, crop indexes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", ["inline", "thread"])
-@pytest.mark.parametrize("made", FORMATS)
-def test_a_damaged_item_names_its_part(made: SetFormat, executor: str, tmp_path: Path) -> None:
-    root = made.write(tmp_path / "set", SAMPLES)
+def test_a_damaged_item_names_its_part(tmp_path: Path) -> None:
+    root = TAR.write(tmp_path / "set", SAMPLES)
     sound = aioloader.ImageRecordDataset(write_records(tmp_path / "a.rec", range(5)))
-    alone = made.open(root)
+    alone = TAR.open(root)
     damage(root, jpeg(13))
-    options: dict[str, Any] = {"batch_size": 4, "on_error": "skip", **pool(executor, 1)}
-    chain = transforms.Resize((8, 8))
-    with DataLoader(alone.transform_first(chain), **options) as loader:
+    options: dict[str, Any] = {"batch_size": 4, "on_error": "skip", **pool("process", 1)}
+    with DataLoader(alone, **options) as loader:
         list(loader)
         (wanted,) = loader.errors
-    with DataLoader(ConcatDataset([sound, alone]).transform_first(chain), **options) as loader:
-        assert sum(len(labels) for _, labels in loader) == 5 + COUNT - 1
+    with DataLoader(ConcatDataset([sound, alone]), **options) as loader:
+        assert len(labels_in(loader)) == 5 + COUNT - 1
         (error,) = loader.errors
-    assert (error.index, error.path, error.key, error.offset) == (
-        wanted.index + 5,
-        wanted.path,
-        wanted.key,
-        wanted.offset,
-    )
+    assert (error.index, error.path, error.key) == (wanted.index + 5, wanted.path, wanted.key)
+    assert error.offset == wanted.offset
     assert str(error.__cause__).splitlines()[0] == str(wanted.__cause__).splitlines()[0]
 
 
@@ -382,30 +324,25 @@ def test_a_failed_item_of_a_part_without_files_is_named() -> None:
     assert caught.value.index == 2
 
 
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_crops_are_cut_with_the_index_of_each_part(executor: str, tmp_path: Path) -> None:
+def test_crops_are_cut_with_the_index_of_each_part(tmp_path: Path) -> None:
     write_record_files(tmp_path)
     (tmp_path / "images").mkdir()
     write_image_folder(tmp_path / "images")
-    chain = transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
+    crop = transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
 
-    def parts(**options: Any) -> list[Any]:
-        return [
-            aioloader.ImageRecordDataset(str(tmp_path / "part-*.rec"), **options),
-            aioloader.ImageFolderDataset(tmp_path / "images", **options),
-        ]
+    def run(executor: str, **options: Any) -> tuple[list[Any], int]:
+        records = aioloader.ImageRecordDataset(str(tmp_path / "part-*.rec"), **options)
+        folder = aioloader.ImageFolderDataset(tmp_path / "images", **options)
+        dataset = ConcatDataset([records, folder]).transform_first(crop)
+        with DataLoader(dataset, 4, shuffle=True, seed=3, **pool(executor, 1)) as loader:
+            return copies(loader), cuts_of(loader)
 
-    def run(dataset: Any) -> tuple[list[Any], int]:
-        workers = int(executor == "process")
-        with DataLoader(dataset, 4, shuffle=True, seed=3, **pool(executor, workers)) as loader:
-            batches = [(images.copy(), labels.copy()) for images, labels in loader]
-            return batches, sum(n for (way, _), n in loader.stats().decodes.items() if way == CUT)
-
-    without, cuts = run(ConcatDataset(parts(crop_index=None)).transform_first(chain))
+    without, cuts = run("inline", crop_index=None)
     assert cuts == 0
-    found, cuts = run(ConcatDataset(parts()).transform_first(chain))
-    assert_same(found, without)
-    assert cuts > len(IMAGES) / 2
+    for executor in ("inline", "process"):
+        found, cuts = run(executor)
+        assert_same(found, without)
+        assert cuts > len(IMAGES) / 2
 
 
 def test_caches_of_parts_are_used(tmp_path: Path) -> None:
@@ -416,7 +353,7 @@ def test_caches_of_parts_are_used(tmp_path: Path) -> None:
     ]
     for rate in (0.0, 1.0):
         with DataLoader(ConcatDataset(parts), 4, num_workers=0) as loader:
-            assert [label for _, labels in loader for label in labels.tolist()] == list(range(8))
+            assert labels_in(loader) == list(range(8))
             assert loader.stats().hit_rate == rate
 
 
@@ -444,7 +381,7 @@ def test_an_async_transform_of_one_part_is_refused(mixed: list[Any]) -> None:
     with pytest.raises(TypeError, match="apply it to the ConcatDataset"):
         DataLoader(joined, 2, num_workers=0)
     shared = ConcatDataset([SimpleDataset(part).transform_first(late) for part in mixed[:2]])
-    assert sorted(int(label) for _, labels in batches_of(shared) for label in labels) == list(range(8))
+    assert sorted(labels_in(batches_of(shared))) == list(range(8))
 
 
 def test_a_class_with_its_own_items_is_asked_for_them(mixed: list[Any]) -> None:

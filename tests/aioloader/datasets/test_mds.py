@@ -6,10 +6,7 @@ import json
 import os
 import pickle
 import struct
-import subprocess
-import sys
-from collections.abc import Callable
-from decimal import Decimal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +14,10 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader import DataLoader, MDSDataset, SampleError
+from aioloader import DataLoader, MDSDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.storage.local.descriptors import open_locked
+from tests.aioloader.datasets.batches import assert_numbered, assert_same, batches_of, faults_of
 from tests.aioloader.datasets.conftest import pixels, png
 from tests.aioloader.formats.mds_sets import (
     compress,
@@ -31,10 +29,8 @@ from tests.aioloader.formats.mds_sets import (
     write_index,
     write_set,
 )
-from tests.executors import pool
 
 IMAGES = {"image": "png", "label": "int"}
-CODECS = ("gz", "bz2", "zstd", "br", "snappy")
 
 
 def samples_of(count: int) -> list[dict[str, bytes]]:
@@ -48,21 +44,10 @@ def photos(tmp_path: Path) -> Path:
     return write_set(tmp_path / "photos", IMAGES, samples_of(23), per_shard=5, hashes=["sha1"])
 
 
-@pytest.fixture(params=CODECS)
-def packed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Write the same set, compressed."""
-    return write_set(
-        tmp_path / "packed", IMAGES, samples_of(23), per_shard=5, codec=request.param, hashes=["sha1"]
-    )
-
-
-def assert_samples(dataset: Any, count: int = 23) -> None:
-    """Fail unless the samples of a dataset are those of `samples_of`."""
-    assert len(dataset) == count
-    for place in range(count):
-        image, label = dataset[place]
-        np.testing.assert_array_equal(image, pixels(place))
-        assert (label, label.dtype) == (place, np.int64)
+@pytest.fixture
+def zipped(tmp_path: Path) -> Path:
+    """Write a set with gzip, which needs no package."""
+    return write_set(tmp_path / "zipped", IMAGES, samples_of(23), per_shard=5, codec="gz", hashes=["sha256"])
 
 
 # -- samples ---------------------------------------------------------------------------------------------------------
@@ -70,15 +55,11 @@ def assert_samples(dataset: Any, count: int = 23) -> None:
 
 def test_samples_follow_one_another(photos: Path) -> None:
     dataset = MDSDataset(photos)
-    assert_samples(dataset)
-    assert_samples(pickle.loads(pickle.dumps(dataset)))
-    assert dataset.labels().tolist() == list(range(23))
-    assert dataset.paths == tuple(str(photos / f"shard.{shard:05}.mds") for shard in range(5))
+    assert_numbered(dataset, 23)
     location = dataset.location(12)
     assert (location.key, location.path) == ("2", str(photos / "shard.00002.mds"))
     shard = (photos / "shard.00002.mds").read_bytes()
     assert struct.unpack_from("<I", shard, 4 * 3) == (location.offset,)
-    assert int(dataset.transform_first(lambda image: image.sum()).take(2)[1][1]) == 1
 
 
 def test_a_folder_its_index_and_lists_of_them_are_opened(photos: Path, tmp_path: Path) -> None:
@@ -88,10 +69,6 @@ def test_a_folder_its_index_and_lists_of_them_are_opened(photos: Path, tmp_path:
     dataset = MDSDataset([other, photos / "index.json"])
     assert [int(dataset[place][1]) for place in (0, 2, 3, 25)] == [0, 2, 0, 22]
     assert len(MDSDataset(str(tmp_path / "*" / "index.json"))) == 26
-    for path in (photos, photos / "index.json"):
-        found = aioloader.open_dataset(path, fields="label")
-        assert isinstance(found, MDSDataset)
-        assert found[22] == {"label": 22}
     with pytest.raises(ValueError, match="the list of folders is empty"):
         MDSDataset([])
 
@@ -121,13 +98,6 @@ def test_splits_are_named_and_not_mixed(tmp_path: Path) -> None:
         MDSDataset(tmp_path / "train" / "shard.00000.mds")
 
 
-def test_an_empty_set(tmp_path: Path) -> None:
-    write_index(tmp_path, [])
-    dataset = MDSDataset(tmp_path)
-    assert len(dataset) == 0
-    assert list(DataLoader(dataset, 2, num_workers=0)) == []
-
-
 def test_folders_with_other_columns_are_refused(photos: Path, tmp_path: Path) -> None:
     other = write_set(tmp_path / "other", {"image": "png", "label": "uint8"}, [{"image": b"", "label": b"1"}])
     with pytest.raises(SampleFormatError, match=r"has other columns than .*photos"):
@@ -135,17 +105,10 @@ def test_folders_with_other_columns_are_refused(photos: Path, tmp_path: Path) ->
 
 
 EVERY = {
-    "a_bytes": ("bytes", b"\0\xff", b"\0\xff"),
     "a_str": ("str", "größe".encode(), "größe"),
     "an_int": ("int", number(-7), -7),
     "json": ("json", b'{"a": [1, null]}', {"a": [1, None]}),
-    "str_int": ("str_int", b"12345678901234567890", 12345678901234567890),
-    "str_float": ("str_float", b"0.1", 0.1),
-    "str_decimal": ("str_decimal", b"0.10", Decimal("0.10")),
-    "uint16": ("uint16", b"\1\2", 513),
-    "float16": ("float16", np.float16(0.5).tobytes(), 0.5),
     "fixed": ("ndarray:int16:2,1", b"\1\0\2\0", np.array([[1], [2]], np.int16)),
-    "shape": ("ndarray:float32", b"\4\1" + np.float32(2.5).tobytes(), np.array([2.5], np.float32)),
     "free": ("ndarray", b"\x08\4\2ab", np.array([97, 98], np.uint8)),
     "pil": ("pil", struct.pack("<3I", 8, 6, 3) + b"RGB" + pixels(5).tobytes(), pixels(5)),
     "png": ("png", png(6), pixels(6)),
@@ -171,43 +134,12 @@ def test_every_encoding_has_its_value(tmp_path: Path) -> None:
     assert list(sample) == list(EVERY)
     for name, (_, _, expected) in EVERY.items():
         found = sample[name]
-        if isinstance(expected, list):
-            assert len(found) == len(expected)
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_array_equal(one, other)
-        else:
-            np.testing.assert_array_equal(found, expected, err_msg=name)
+        np.testing.assert_array_equal(found, expected, err_msg=name)
         if isinstance(expected, np.ndarray):
             assert found.dtype == expected.dtype
             assert found.flags.writeable
     assert sample["an_int"].dtype == np.int64
     assert MDSDataset(tmp_path, fields="encoded")[0] == {"encoded": png(7)}
-
-
-@pytest.mark.parametrize(
-    ("encoding", "executor"),
-    [
-        *((encoding, "inline") for encoding in ("bytes", "png", "pil", "ndarray", "ndarray:uint8:6,8,3")),
-        *((encoding, "process") for encoding in ("bytes", "pil")),
-    ],
-)
-def test_images_of_every_encoding_become_batches(tmp_path: Path, encoding: str, executor: str) -> None:
-    def encode(place: int) -> bytes:
-        raw = pixels(place).tobytes()
-        heads = {"pil": struct.pack("<3I", 8, 6, 3) + b"RGB", "ndarray": b"\x08\x0c\6\x08\3"}
-        return png(place) if encoding in ("bytes", "png") else heads.get(encoding, b"") + raw
-
-    samples = [{"img": encode(place), "class": np.float32(place / 2).tobytes()} for place in range(9)]
-    write_set(tmp_path, {"img": encoding, "class": "float32"}, samples, per_shard=4)
-    dataset = MDSDataset(tmp_path, image="img", label="class").transform_first(
-        aioloader.transforms.CenterCrop((4, 4))
-    )
-    with DataLoader(dataset, 4, **pool(executor, 2)) as loader:
-        batches = [(images.copy(), labels.copy()) for images, labels in loader]
-    found = np.concatenate([images for images, _ in batches])
-    np.testing.assert_array_equal(found, np.stack([pixels(place)[1:5, 2:6] for place in range(9)]))
-    labels = np.concatenate([labels for _, labels in batches])
-    assert (labels.tolist(), labels.dtype) == ([place / 2 for place in range(9)], np.float32)
 
 
 def test_a_field_that_is_not_there_or_not_an_image_is_an_error_before_the_first_sample(
@@ -235,9 +167,7 @@ def test_a_field_that_is_not_there_or_not_an_image_is_an_error_before_the_first_
 
 def test_a_size_that_does_not_fit_the_encoding_is_named(tmp_path: Path) -> None:
     folder = write_set(tmp_path, IMAGES, samples_of(2))
-    index = json.loads((folder / "index.json").read_text())
-    index["shards"][0]["column_sizes"] = [None, 4]
-    (folder / "index.json").write_text(json.dumps(index))
+    rewrite(folder, column_sizes=[None, 4])
     with pytest.raises(
         SampleFormatError, match=r"have 4 bytes in index\.json, and those of the encoding 'int' have 8"
     ):
@@ -247,63 +177,48 @@ def test_a_size_that_does_not_fit_the_encoding_is_named(tmp_path: Path) -> None:
 # -- batches ---------------------------------------------------------------------------------------------------------
 
 
-def batches_of(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
-    """Return the batches of a shuffled epoch."""
-    with DataLoader(dataset, 4, shuffle=True, seed=5, **options) as loader:
-        return [(images.copy(), labels.copy()) for images, labels in loader]
+@pytest.mark.parametrize("encoding", ["pil", "ndarray"])
+def test_images_that_are_stored_as_pixels_become_batches(tmp_path: Path, encoding: str) -> None:
+    head = {"pil": struct.pack("<3I", 8, 6, 3) + b"RGB", "ndarray": b"\x08\x0c\6\x08\3"}[encoding]
+    samples = [
+        {"img": head + pixels(place).tobytes(), "class": np.float32(place / 2).tobytes()}
+        for place in range(9)
+    ]
+    write_set(tmp_path, {"img": encoding, "class": "float32"}, samples, per_shard=4)
+    dataset = MDSDataset(tmp_path, image="img", label="class")
+    crop = aioloader.transforms.CenterCrop((4, 4))
+    batches = batches_of(dataset.transform_first(crop), "process", shuffle=False)
+    expected = [pixels(place)[1:5, 2:6] for place in range(9)]
+    np.testing.assert_array_equal(np.concatenate([images for images, _ in batches]), expected)
+    labels = np.concatenate([labels for _, labels in batches])
+    assert (labels.tolist(), labels.dtype) == ([place / 2 for place in range(9)], np.float32)
 
 
-def assert_same(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -> None:
-    """Fail unless the batches are the same, bit for bit."""
-    assert len(found) == len(expected)
-    for mine, theirs in zip(found, expected, strict=True):
-        for one, other in zip(mine, theirs, strict=True):
-            assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other)
-
-
-def test_compressed_shards_have_the_same_batches(photos: Path, packed: Path, leftovers: object) -> None:
-    expected = batches_of(MDSDataset(photos), executor="inline")
-    dataset = MDSDataset(packed)
-    assert_same(batches_of(dataset, executor="inline"), expected)
-    if any(packed.glob("*.gz")):
-        assert_same(batches_of(dataset, executor="process", num_workers=2), expected)
-    assert dataset.labels().tolist() == list(range(23))
+def test_compressed_shards_have_the_same_batches(photos: Path, zipped: Path) -> None:
+    expected = batches_of(MDSDataset(photos))
+    for executor in ("inline", "process"):
+        assert_same(batches_of(MDSDataset(zipped), executor, 2), expected)
 
 
 # -- damage ----------------------------------------------------------------------------------------------------------
 
 
-def damage_sample(folder: Path, shard: int, row: int, change: Callable[[bytearray], None]) -> int:
-    """Change the bytes of a sample in place; return its offset."""
+def damage_sample(folder: Path, shard: int, row: int, begin: bytes) -> int:
+    """Replace the first bytes of a sample in place; return its offset."""
     path = folder / f"shard.{shard:05}.mds"
     data = bytearray(path.read_bytes())
-    begin, end = struct.unpack_from("<2I", data, 4 * (row + 1))
-    sample = data[begin:end]
-    change(sample)
-    data[begin:end] = sample
+    (offset,) = struct.unpack_from("<I", data, 4 * (row + 1))
+    data[offset : offset + len(begin)] = begin
     path.write_bytes(data)
-    return begin
+    return int(offset)
 
 
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_a_damaged_sample_is_named_or_skipped(photos: Path, executor: str) -> None:
-    def wrong_size(sample: bytearray) -> None:
-        sample[:4] = struct.pack("<I", 1 << 31)
-
-    offset = damage_sample(photos, 2, 3, wrong_size)
-    options: Any = {"batch_size": 4, **pool(executor, 1)}
-    with DataLoader(MDSDataset(photos), **options) as loader, pytest.raises(SampleError) as caught:
-        list(loader)
-    error = caught.value
-    assert (error.path, error.offset, error.key) == (str(photos / "shard.00002.mds"), offset, "3")
-    assert isinstance(error.__cause__, SampleFormatError)
-    assert "the sizes of the columns do not add up" in str(error.__cause__)
-    with DataLoader(MDSDataset(photos), on_error="skip", max_errors=5, **options) as loader:
-        labels = np.concatenate([labels for _, labels in loader]).tolist()
-        (only,) = loader.errors
-    assert labels == [label for label in range(23) if label != 13]
-    assert (only.path, only.offset, only.key) == (error.path, offset, "3")
+def test_a_damaged_sample_is_named(photos: Path) -> None:
+    offset = damage_sample(photos, 2, 3, struct.pack("<I", 1 << 31))
+    with pytest.raises(SampleFormatError, match="the sizes of the columns do not add up") as caught:
+        MDSDataset(photos)[13]
+    assert (caught.value.path, caught.value.key) == (str(photos / "shard.00002.mds"), "3")
+    assert caught.value.offset == offset
 
 
 @pytest.mark.parametrize("nbytes", [-1, 1])
@@ -338,25 +253,19 @@ def decompressed(cache: Path) -> list[Path]:
     return sorted(cache.glob("unpacked-1/*/*.data"))
 
 
-def test_compressed_shards_are_decompressed_once(packed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", ["gz", "zstd"])
+def test_compressed_shards_are_decompressed_once(codec: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    assert_samples(MDSDataset(packed, cache=cache))
-    files = decompressed(cache)
-    assert len(files) == 5
-    times = [file.stat().st_mtime_ns for file in files]
+    packed = write_set(tmp_path / "packed", IMAGES, samples_of(23), per_shard=5, codec=codec, hashes=["sha1"])
+    assert_numbered(MDSDataset(packed, cache=cache), 23)
+    times = [file.stat().st_mtime_ns for file in decompressed(cache)]
+    assert len(times) == 5
     dataset = MDSDataset(packed, cache=cache)
-    suffix = next(packed.glob("shard.00002.*")).name
-    assert dataset.location(12).path == str(packed / suffix)
-    assert_samples(pickle.loads(pickle.dumps(dataset)))
+    assert dataset.location(12).path == str(packed / f"shard.00002.mds.{codec}")
+    assert_numbered(pickle.loads(pickle.dumps(dataset)), 23)
     assert [file.stat().st_mtime_ns for file in decompressed(cache)] == times
     assert not list(cache.glob("**/*.partial"))
     assert not (cache / "spans-1").exists()
-
-
-@pytest.fixture
-def zipped(tmp_path: Path) -> Path:
-    """Write a set with gzip, which needs no package."""
-    return write_set(tmp_path / "zipped", IMAGES, samples_of(23), per_shard=5, codec="gz", hashes=["sha256"])
 
 
 def test_decompressed_files_beside_the_compressed_ones_are_used(zipped: Path, tmp_path: Path) -> None:
@@ -366,22 +275,14 @@ def test_decompressed_files_beside_the_compressed_ones_are_used(zipped: Path, tm
         (zipped / f"{path.name}.gz").unlink()
     cache = tmp_path / "cache"
     dataset = MDSDataset(zipped, cache=cache)
-    assert_samples(dataset)
+    assert_numbered(dataset, 23)
     assert len(decompressed(cache)) == 2
     assert dataset.paths[2:4] == (str(zipped / "shard.00002.mds"), str(zipped / "shard.00003.mds.gz"))
 
 
-def test_a_cache_in_memory_holds_what_is_read(zipped: Path) -> None:
-    dataset = MDSDataset(zipped, cache="memory")
-    with DataLoader(dataset, 4, num_workers=0) as loader:
-        for _ in range(2):
-            assert sum(len(labels) for _, labels in loader) == 23
-    assert len(decompressed(Path(os.environ["AIOLOADER_CACHE_DIR"]))) == 5
-
-
 def test_a_shard_that_was_replaced_is_decompressed_again(zipped: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    assert_samples(MDSDataset(zipped, cache=cache))
+    assert_numbered(MDSDataset(zipped, cache=cache), 23)
     changed = samples_of(23)
     changed[6]["label"] = number(1000)
     write_set(zipped, IMAGES, changed, per_shard=5, codec="gz", hashes=["sha256"])
@@ -409,12 +310,12 @@ def test_sets_that_nobody_has_open_make_space(zipped: Path, tmp_path: Path) -> N
     )
     limit = total * 3 // 2
     first = MDSDataset(zipped, cache=cache, cache_limit=limit)
-    assert_samples(first)
+    assert_numbered(first, 23)
     with pytest.raises(OSError, match="is not free within the limit"):
         MDSDataset(other, cache=cache, cache_limit=limit).labels()
-    assert_samples(first)
+    assert_numbered(first, 23)
     del first
-    assert_samples(MDSDataset(other, cache=cache, cache_limit=limit))
+    assert_numbered(MDSDataset(other, cache=cache, cache_limit=limit), 23)
     assert sum(file.stat().st_size for file in decompressed(cache)) <= limit
 
 
@@ -422,7 +323,8 @@ def rewrite(folder: Path, **values: Any) -> None:
     """Change values of the first shard in an index."""
     index = json.loads((folder / "index.json").read_text())
     for name, change in values.items():
-        index["shards"][0][name] |= change
+        before = index["shards"][0][name]
+        index["shards"][0][name] = before | change if isinstance(before, dict) else change
     (folder / "index.json").write_text(json.dumps(index))
 
 
@@ -444,7 +346,7 @@ def test_hashes_and_sizes_of_the_index_are_checked(
 ) -> None:
     rewrite(zipped, **values)
     if text is None:  # not a hash that Python's hashlib has, or one of any length
-        assert_samples(MDSDataset(zipped, cache=tmp_path / "cache"))
+        assert_numbered(MDSDataset(zipped, cache=tmp_path / "cache"), 23)
         return
     with pytest.raises(SampleFormatError, match=text) as caught:
         MDSDataset(zipped, cache=tmp_path / "cache").labels()
@@ -452,19 +354,16 @@ def test_hashes_and_sizes_of_the_index_are_checked(
     assert not list((tmp_path / "cache").glob("**/*.partial"))
 
 
-@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", ["bomb", "short", "garbage", "cut"])
-def test_a_file_that_is_not_what_the_index_says_writes_no_more_than_that(
-    tmp_path: Path, codec: str, kind: str
-) -> None:
+def test_a_file_that_is_not_what_the_index_says_writes_no_more_than_that(tmp_path: Path, kind: str) -> None:
     raw = shard_of([sample_of(IMAGES, each) for each in samples_of(3)])
-    packed = compress(codec, {"bomb": raw + bytes(16 << 20), "short": raw[:-1]}.get(kind, raw))
+    packed = compress("gz", {"bomb": raw + bytes(16 << 20), "short": raw[:-1]}.get(kind, raw))
     content = {"garbage": b"anything" * 40, "cut": packed[:-7]}.get(kind, packed)
-    name = f"shard.00000.mds.{codec}"
+    name = "shard.00000.mds.gz"
     folder, cache = tmp_path / "set", tmp_path / "cache"
     folder.mkdir()
     (folder / name).write_bytes(content)
-    entry = {"samples": 3, "compression": codec, "raw_data": file_of(name[:-4], raw)}
+    entry = {"samples": 3, "compression": "gz", "raw_data": file_of(name[:-3], raw)}
     write_index(folder, [describe(IMAGES, {**entry, "zip_data": file_of(name, content)})])
     with pytest.raises(SampleFormatError, match="cannot be decompressed") as caught:
         MDSDataset(folder, cache=cache).labels()
@@ -472,77 +371,37 @@ def test_a_file_that_is_not_what_the_index_says_writes_no_more_than_that(
     assert not [path for path in cache.glob("**/*") if path.is_file() and path.stat().st_size > 1000]
 
 
-SCRIPT = """
-import sys
-from aioloader import MDSDataset
-print(MDSDataset(sys.argv[1], cache=sys.argv[2]).labels().tolist())
-"""
-
-
-def test_two_processes_do_not_decompress_the_same_file(zipped: Path, tmp_path: Path) -> None:
+def test_two_at_a_time_do_not_decompress_the_same_file(zipped: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     dataset = MDSDataset(zipped, cache=cache)
     dataset.labels()
     (some, *_) = decompressed(cache)
     data = some.read_bytes()
-    del dataset
-    # This process has the lock of a file that it "makes"; the other one waits for it, and takes it.
+    # Another holder has the lock of a file that it "makes"; the dataset waits for it, and takes the file.
     some.unlink()
     fd = open_locked(some.with_name(f"{some.name}.partial"))
     assert fd is not None
-    command = [sys.executable, "-c", SCRIPT, str(zipped), str(cache)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with ThreadPoolExecutor(1) as pool:
         try:
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(2)
+            labels = pool.submit(lambda: MDSDataset(zipped, cache=cache).labels().tolist())
+            with pytest.raises(TimeoutError):
+                labels.result(0.5)
             os.write(fd, data)
             os.rename(some.with_name(f"{some.name}.partial"), some)
             made = some.stat().st_mtime_ns
-            os.close(fd)
-            out, err = process.communicate(timeout=60)
         finally:
-            process.kill()
-    assert json.loads(out) == list(range(23)), err
+            os.close(fd)
+        assert labels.result(60) == list(range(23))
     assert some.stat().st_mtime_ns == made
-
-
-def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = shard_of([sample_of(IMAGES, each) for each in samples_of(3)])
-    name = "shard.00000.mds.zstd"
-    (tmp_path / name).write_bytes(b"anything")
-    entry = {"samples": 3, "compression": "zstd", "raw_data": file_of(name[:-5], raw)}
-    write_index(tmp_path, [describe(IMAGES, {**entry, "zip_data": file_of(name, b"anything")})])
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(ImportError, match=r"pip install .aioloader\[mds\]"):
-        MDSDataset(tmp_path, cache=tmp_path / "cache").labels()
 
 
 # -- checks of whole shards ------------------------------------------------------------------------------------------
 
 
-def faults_of(dataset: MDSDataset, shard: int) -> tuple[list[SampleFormatError], int]:
-    """Return the faults of a shard, and the number of valid samples."""
-    faults, checking = [], dataset.check_shard(shard)
-    while True:
-        try:
-            faults.append(next(checking))
-        except StopIteration as stop:
-            return faults, stop.value
-
-
-def test_a_valid_shard_has_no_faults(photos: Path, zipped: Path) -> None:
-    for folder in (photos, zipped):
-        dataset = MDSDataset(folder)
-        assert [faults_of(dataset, shard) for shard in range(5)] == [([], 5)] * 4 + [([], 3)]
-
-
-@pytest.mark.parametrize("block", [7, 64, 1 << 20])
+@pytest.mark.parametrize("block", [7, 1 << 20])
 def test_faults_of_a_shard_are_found(photos: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong_size(sample: bytearray) -> None:
-        sample[:4] = bytes(4)
-
     monkeypatch.setattr("aioloader.storage.cache.unpacked._BLOCK_NBYTES", block)
-    offset = damage_sample(photos, 2, 3, wrong_size)
+    offset = damage_sample(photos, 2, 3, bytes(4))
     dataset = MDSDataset(photos)
     (sample, digest), valid = faults_of(dataset, 2)
     assert (sample.key, sample.offset, sample.path) == ("3", offset, str(photos / "shard.00002.mds"))
@@ -567,4 +426,4 @@ def test_a_compressed_shard_that_is_damaged_is_one_fault(zipped: Path) -> None:
     dataset = MDSDataset(zipped)
     (fault,), valid = faults_of(dataset, 1)
     assert (fault.path, valid) == (str(path), 0)
-    assert faults_of(dataset, 0) == ([], 5)
+    assert [faults_of(dataset, shard) for shard in (0, 4)] == [([], 5), ([], 3)]

@@ -6,47 +6,20 @@ the variable AIOLOADER_TEST_STREAMING names.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from aioloader import DataLoader, MDSDataset
+from tests.aioloader.datasets.goldens import check
 from tests.conftest import DATA
 
 GOLDEN = DATA / "mds"
 IMAGES = ("image", "png", "pil", "jpegs", "pngs", "pils", "jpegarray")
-
-
-def check(found: Any, expected: Any, name: str) -> None:
-    """Fail unless a value is the one in expected.json."""
-    if isinstance(expected, list):
-        assert len(found) == len(expected), name
-        for one, other in zip(found, expected, strict=True):
-            check(one, other, name)
-    elif "image" in expected:
-        assert found.dtype == np.uint8, name
-        assert list(found.shape) == [*expected["image"], 3], name
-        assert abs(float(found.mean()) - expected["mean"]) < (
-            0.6 if "jp" in name or name == "image" else 1e-3
-        ), name
-    elif "array" in expected:
-        np.testing.assert_array_equal(found, np.array(expected["array"], expected["dtype"]), err_msg=name)
-        assert found.dtype.name == expected["dtype"], name
-    elif "number" in expected:
-        assert (found, found.dtype.name) == (expected["number"], expected["dtype"]), name
-    elif "bytes" in expected:
-        assert found == base64.b64decode(expected["bytes"]), name
-    elif "decimal" in expected:
-        assert found == Decimal(expected["decimal"]), name
-    else:
-        assert found == expected["value"], name
 
 
 def check_set(folder: Path, expected: list[dict[str, Any]], cache: Path) -> None:

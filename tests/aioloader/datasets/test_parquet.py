@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import pickle
-import subprocess
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
+from aioloader import DataLoader, ParquetDataset
 from aioloader.datasets.resolve import shuffle_sampler
-from aioloader.errors import ParquetError, ResumeError, SampleError
+from aioloader.errors import ParquetError, ResumeError
 from aioloader.samplers import BlockShuffleSampler, RandomSampler
+from tests.aioloader.datasets.batches import batches_of, labels_in
 from tests.aioloader.datasets.parquet_files import CLASSES, images, jpeg, write, write_images
-from tests.conftest import RunOn
+from tests.cases import with_cases
 from tests.executors import pool
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install pyarrow)")
@@ -26,11 +26,6 @@ pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install pyar
 PYARROW = int(pa.__version__.partition(".")[0])
 SIZES = (23, 0, 4, 33)
 COUNT = sum(SIZES)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
 
 
 @pytest.fixture(scope="module")
@@ -44,45 +39,19 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
-def labels_of(batches: Any) -> list[list[int]]:
-    return [labels.tolist() for _, labels in batches]
-
-
-def epoch(dataset: Any, batch_size: int = 7, **options: Any) -> list[tuple[Any, Any]]:
-    options = {"shuffle": True, "executor": "inline", **options}
-    with DataLoader(dataset, batch_size, **options) as loader:
-        return [(images.copy(), labels.copy()) for images, labels in loader]
-
-
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
-    for mine, theirs in zip(found, expected, strict=True):
-        for one, other in zip(mine, theirs, strict=True):
-            assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other)
-
-
 # --- samples ---
 
 
-@pytest.mark.parametrize("given", ["pattern", "list"])
-def test_rows_of_the_files_follow_one_another(files: list[Path], given: str) -> None:
-    dataset = ParquetDataset(files if given == "list" else str(files[0].parent / "train-*.parquet"))
+def test_rows_of_the_files_follow_one_another(files: list[Path]) -> None:
+    dataset = ParquetDataset(str(files[0].parent / "train-*.parquet"))
+    assert dataset.paths == tuple(map(str, files))
     assert len(dataset) == COUNT
     for index in (0, 4, 5, 22, 23, 26, 27, 59):
         image, label = dataset[index]
-        assert (image.shape, image.dtype) == ((16, 16, 3), np.uint8)
+        assert ((image.shape, image.dtype), int(label)) == (((16, 16, 3), np.uint8), index)
         assert abs(int(image.mean()) - index) <= 1
-        assert label == index
-        assert label.dtype == np.int64
-    assert dataset[-1][1] == COUNT - 1
-    with pytest.raises(IndexError):
-        dataset[COUNT]
     assert dataset.labels().tolist() == list(range(COUNT))
-    assert dataset.labels().dtype == np.int64
     assert dataset.synsets == list(CLASSES)
-    again = pickle.loads(pickle.dumps(dataset))
-    assert [int(again[index][1]) for index in (0, 30)] == [0, 30]
 
 
 def test_the_key_is_the_row_in_its_file(files: list[Path]) -> None:
@@ -90,7 +59,6 @@ def test_the_key_is_the_row_in_its_file(files: list[Path]) -> None:
     place = dataset.location(34)
     assert (place.key, place.path) == (7, str(files[3]))
     assert place.offset is None  # no bytes are those of one row
-    assert dataset.file_nbytes(34) == files[3].stat().st_size
 
 
 def test_footers_are_read_once(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,26 +84,16 @@ def test_a_replaced_file_has_a_new_footer(tmp_path: Path) -> None:
 
 def one(path: Path, values: Any, **options: Any) -> Any:
     """Return the first values of a column `x`, as `ParquetDataset` returns them."""
-    dataset = ParquetDataset(write(path / "x.parquet", {"x": values}, features=None), fields="x", **options)
+    path /= f"{len(os.listdir(path))}.parquet"
+    dataset = ParquetDataset(write(path, {"x": values}, features=None), fields="x", **options)
     return [dataset[index]["x"] for index in range(len(dataset))]
 
 
-NUMBERS = (
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-)
+NUMBERS = [f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)]
+NUMBERS.remove("float8")
 
 
-@pytest.mark.parametrize("dtype", [*NUMBERS, "bool_"])
+@with_cases("dtype", [*NUMBERS, "bool_"])
 def test_numbers_are_numpy_scalars(tmp_path: Path, dtype: str) -> None:
     kind = pa.from_numpy_dtype(np.dtype(dtype))
     found = one(tmp_path, pa.array(np.array([1, 0, 1, 0, 1, 1, 1], dtype), kind))
@@ -143,31 +101,6 @@ def test_numbers_are_numpy_scalars(tmp_path: Path, dtype: str) -> None:
     assert [int(value) for value in found] == [1, 0, 1, 0, 1, 1, 1]
     rows = [None, None, True, None, False, None] if dtype == "bool_" else [None, None, 1, None, 0, None]
     assert one(tmp_path, pa.array(rows, kind)) == rows
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [pa.list_(pa.float32()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 2)],
-    ids=["list", "large list", "fixed size"],
-)
-def test_lists_of_numbers_are_arrays(tmp_path: Path, kind: Any) -> None:
-    rows = [[float(n), n + 0.5] for n in range(7)]
-    # PyArrow before 26 cannot read a null list of fixed size: "Expected all lists to be of size=2".
-    nulls = [] if pa.types.is_fixed_size_list(kind) and PYARROW < 26 else [None]
-    found = one(tmp_path, pa.array([*rows, *nulls], kind))
-    assert found[7:] == nulls
-    assert [value.dtype for value in found[:7]] == [np.float32] * 7
-    assert [value.tolist() for value in found[:7]] == rows
-
-
-def test_lists_of_other_lengths_and_types_are_arrays(tmp_path: Path) -> None:
-    rows = [[], [1], [2, 3, 4], [5, 6]]
-    assert [value.tolist() for value in one(tmp_path, pa.array(rows, pa.list_(pa.int16())))] == rows
-    flags = [[True], [False, True, True], []]
-    assert [value.tolist() for value in one(tmp_path, pa.array(flags, pa.list_(pa.bool_())))] == flags
-    (missing, known) = one(tmp_path, pa.array([[1.0, None], [2.0]], pa.list_(pa.float64())))
-    assert np.isnan(missing).tolist() == [False, True]
-    assert known.tolist() == [2.0]
 
 
 def test_a_null_in_a_list_of_whole_numbers_is_an_error_of_its_row(tmp_path: Path) -> None:
@@ -178,52 +111,51 @@ def test_a_null_in_a_list_of_whole_numbers_is_an_error_of_its_row(tmp_path: Path
         dataset[1]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())],
-    ids=["string", "large", "dictionary"],
-)
-def test_text_is_str(tmp_path: Path, kind: Any) -> None:
-    rows = ["a", "", "äöü", None, "a", "long " * 50, "z"]
-    assert one(tmp_path, pa.array(rows, kind)) == rows
+NOON = datetime.datetime(2024, 2, 29, 12, 30, 1, 5000)
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.binary(), pa.large_binary(), pa.binary(3)], ids=["binary", "large", "fixed size"]
-)
-def test_other_bytes_are_bytes(tmp_path: Path, kind: Any) -> None:
-    rows = [b"abc", b"def", None, b"\0\1\2"]
-    assert one(tmp_path, pa.array(rows, kind)) == rows
+def plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-NOON = datetime.datetime(2024, 2, 29, 12, 30, 1, 5)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
+@with_cases(
+    ("kinds", "rows", "types"),
     [
-        (pa.timestamp("us"), NOON, np.datetime64("2024-02-29T12:30:01.000005")),
-        (pa.timestamp("ns", tz="UTC"), NOON, np.datetime64("2024-02-29T12:30:01.000005", "ns")),
-        (pa.date32(), NOON.date(), np.datetime64("2024-02-29")),
-        (pa.duration("ms"), datetime.timedelta(seconds=2), np.timedelta64(2000, "ms")),
+        ([pa.list_(pa.float32()), pa.large_list(pa.float32())], [[1.0, 1.5], [], [2.5]], {np.ndarray}),
+        ([pa.list_(pa.float32(), 2)], [[1.0, 1.5], [0.0, 2.5]], {np.ndarray}),
+        ([pa.list_(pa.bool_())], [[True], [False, True, True], []], {np.ndarray}),
+        (
+            [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())],
+            ["a", "", "äöü", "a", "long " * 50],
+            {str},
+        ),
+        ([pa.binary(), pa.large_binary(), pa.binary(3)], [b"abc", b"def", b"\0\1\2"], {bytes}),
+        ([pa.timestamp("us"), pa.timestamp("ms", tz="UTC")], [NOON], {np.datetime64}),
+        ([pa.date32()], [NOON.date()], {np.datetime64}),
+        ([pa.duration("ms")], [datetime.timedelta(seconds=2)], {np.timedelta64}),
+        (
+            [None],
+            [
+                {"boxes": [[1.0, 2.0], [3.0]], "names": ["a", None], "raw": b"x", "more": {"when": NOON}},
+                {"boxes": [], "names": None, "raw": None, "more": {"when": None}},
+            ],
+            {dict},
+        ),
+        ([None], [["a", "b"], []], {list}),
+        ([pa.null()], [None, None], {type(None)}),
     ],
-    ids=["timestamp", "zone", "date", "duration"],
 )
-def test_times_are_numpy_scalars(tmp_path: Path, kind: Any, value: Any, expected: Any) -> None:
-    found, missing = one(tmp_path, pa.array([value, None], kind))
-    assert found == expected
-    assert found.dtype.kind == expected.dtype.kind
-    assert missing is None
-
-
-def test_nested_values_are_python_objects(tmp_path: Path) -> None:
-    rows = [
-        {"boxes": [[1.0, 2.0], [3.0]], "names": ["a", None], "raw": b"x", "more": {"when": NOON}},
-        {"boxes": [], "names": None, "raw": None, "more": {"when": None}},
+def test_values_of_every_type(tmp_path: Path, kinds: Any, rows: Any, types: Any) -> None:
+    for kind in kinds:
+        found = one(tmp_path, pa.array(rows, kind))
+        assert ([plain(value) for value in found], {type(value) for value in found}) == (rows, types)
+        # PyArrow before 26 cannot read a null list of fixed size: "Expected all lists to be of size=2".
+        if PYARROW >= 26 or not pa.types.is_fixed_size_list(kind):
+            assert one(tmp_path, pa.array([*rows[:1], None], kind))[1] is None
+    assert np.isnan(one(tmp_path, pa.array([[1.0, None]], pa.list_(pa.float64())))[0]).tolist() == [
+        False,
+        True,
     ]
-    assert one(tmp_path, pa.array(rows)) == rows
-    assert one(tmp_path, pa.array([["a", "b"], [], None])) == [["a", "b"], [], None]
-    assert one(tmp_path, pa.array([None, None], pa.null())) == [None, None]
 
 
 def test_fields_are_a_dict(tmp_path: Path) -> None:
@@ -249,21 +181,6 @@ def test_a_list_of_images_is_a_list_of_arrays(tmp_path: Path) -> None:
     dataset = ParquetDataset(path, fields="views")
     assert [len(dataset[index]["views"]) for index in range(3)] == [2, 0, 3]
     assert abs(int(dataset[2]["views"][2].mean()) - 2) <= 1
-
-
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_batches_of_fields_are_dicts(tmp_path: Path, executor: str, leftovers: object) -> None:
-    columns = {
-        "image": images(range(12)),
-        "text": [f"t{n}" for n in range(12)],
-        "x": np.arange(12, dtype=np.float32),
-    }
-    dataset = ParquetDataset(write(tmp_path / "a.parquet", columns), fields=("image", "text", "x"))
-    with DataLoader(dataset, 4, **pool(executor, 2)) as loader:
-        batches = list(loader)
-        assert [batch["text"] for batch in batches][1] == ["t4", "t5", "t6", "t7"]
-        assert batches[2]["x"].tolist() == [8, 9, 10, 11]
-        assert batches[0]["image"].shape == (4, 16, 16, 3)
 
 
 # --- labels ---
@@ -340,16 +257,6 @@ def test_a_wrong_column_is_named_with_the_right_ones(
     assert caught.value.path == str(path)
 
 
-def test_files_of_other_schemas_are_refused(tmp_path: Path) -> None:
-    first = write_images(tmp_path / "a.parquet", 0, 3)
-    second = write(tmp_path / "b.parquet", {"image": images(range(2)), "label": [0.5, 1.5]})
-    dataset = ParquetDataset([first, second])
-    with pytest.raises(
-        ParquetError, match=r"the column 'label' differs .*expected number of int64, found number of float64"
-    ):
-        dataset[0]
-
-
 def test_options_are_checked_at_once(files: list[Path]) -> None:
     with pytest.raises(ValueError, match="shuffle_blocks must be at least 1"):
         ParquetDataset(files, shuffle_blocks=0)
@@ -359,8 +266,6 @@ def test_options_are_checked_at_once(files: list[Path]) -> None:
         ParquetDataset(files, blocks_limit="much")
     with pytest.raises(ValueError, match="one column unless fields"):
         ParquetDataset(files, image=("a", "b"))
-    with pytest.raises(ValueError, match="exif"):
-        ParquetDataset(files, exif="turn")
     with pytest.raises(FileNotFoundError):
         ParquetDataset(files[0].parent / "none-*.parquet")
 
@@ -373,32 +278,10 @@ def test_without_pyarrow_the_error_names_the_extra(
         ParquetDataset(files)[0]
 
 
-# --- loaders ---
-
-
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_an_async_loader_makes_the_same_batches(
-    files: list[Path], executor: str, run_on: RunOn, no_blocking: None, leftovers: object
-) -> None:
-    dataset = ParquetDataset(files, shuffle_blocks=3)
-    expected = epoch(dataset)
-
-    async def main() -> list[Any]:
-        async with AsyncDataLoader(dataset, 7, shuffle=True, **pool(executor, 2)) as loader:
-            return [(batch[0].copy(), batch[1].copy()) async for batch in loader]
-
-    assert_same(run_on(main), expected)
-
-
 def test_workers_do_not_import_pyarrow(files: list[Path], leftovers: object) -> None:
     dataset = ParquetDataset(files).transform_first(lambda image: np.int64("pyarrow" in sys.modules))
     with DataLoader(dataset, 10, num_workers=1) as loader:
         assert {int(value) for flags, _ in loader for value in flags} == {0}
-
-
-def test_importing_the_package_does_not_import_pyarrow() -> None:
-    code = "import sys, aioloader; sys.exit('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # --- shuffling ---
@@ -408,11 +291,11 @@ def test_a_loader_shuffles_by_blocks(files: list[Path]) -> None:
     dataset = ParquetDataset(files, shuffle_blocks=3)
     sampler = shuffle_sampler(dataset)
     assert isinstance(sampler, BlockShuffleSampler)
-    found = sum(labels_of(epoch(dataset, seed=5)), [])
+    found = labels_in(batches_of(dataset))
     assert found == sampler.indices(5, 0, 0, COUNT).tolist()
     groups = [0, 5, 10, 15, 20, 23, 27, 32, 37, 42, 47, 52, 57]  # where row groups begin
-    for start in range(0, COUNT, 7):
-        blocks = np.searchsorted(groups, found[start : start + 7], side="right")
+    for start in range(0, COUNT, 4):
+        blocks = np.searchsorted(groups, found[start : start + 4], side="right")
         assert len(set(blocks.tolist())) <= 3 + 3
 
 
@@ -429,7 +312,7 @@ def test_each_block_is_read_once_or_twice_in_an_epoch(
     # Room for five of the thirteen blocks.
     dataset = ParquetDataset(files, shuffle_blocks=3)
     nbytes = int(dataset._table.nbytes.max())
-    epoch(ParquetDataset(files, shuffle_blocks=3, blocks_limit=6 * nbytes), num_workers=0)
+    batches_of(ParquetDataset(files, shuffle_blocks=3, blocks_limit=6 * nbytes), batch_size=7)
     assert set(reads) == set(range(13))
     assert len(reads) <= 13 + 4
 
@@ -437,7 +320,7 @@ def test_each_block_is_read_once_or_twice_in_an_epoch(
 def test_a_full_shuffle_is_that_of_other_datasets(files: list[Path]) -> None:
     dataset = ParquetDataset(files, shuffle_blocks=None)
     assert shuffle_sampler(dataset) is None
-    found = sum(labels_of(epoch(dataset, seed=5)), [])
+    found = labels_in(batches_of(dataset))
     assert found == RandomSampler(COUNT).indices(5, 0, 0, COUNT).tolist()
 
 
@@ -457,11 +340,11 @@ def test_the_usual_window_depends_on_the_files_only(
 def test_too_little_memory_for_the_window_is_a_warning(files: list[Path]) -> None:
     dataset = ParquetDataset(files, shuffle_blocks=5, blocks_limit=1)
     with pytest.warns(UserWarning, match=r"shuffle_blocks=5 needs about 0 MiB .* pass a larger blocks_limit"):
-        found = epoch(dataset)
-    assert sorted(sum(labels_of(found), [])) == list(range(COUNT))
+        found = batches_of(dataset)
+    assert sorted(labels_in(found)) == list(range(COUNT))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        epoch(ParquetDataset(files, blocks_limit=1), shuffle=False)
+        batches_of(ParquetDataset(files, blocks_limit=1), shuffle=False)
 
 
 @pytest.mark.parametrize(
@@ -478,11 +361,11 @@ def test_too_little_memory_for_the_window_is_a_warning(files: list[Path]) -> Non
 def test_views_are_shuffled_by_their_blocks(files: list[Path], view: Any) -> None:
     chosen = view(ParquetDataset(files, shuffle_blocks=2)).transform_first(lambda image: image)
     expected = chosen.labels().tolist() if len(chosen) else []
-    found = sum(labels_of(epoch(chosen)), [])
+    found = labels_in(batches_of(chosen))
     assert sorted(found) == sorted(expected)
     sampler = shuffle_sampler(chosen)
     assert isinstance(sampler, BlockShuffleSampler)
-    assert [expected[place] for place in sampler.indices(0, 0, 0, len(expected))] == found
+    assert [expected[place] for place in sampler.indices(5, 0, 0, len(expected))] == found
 
 
 def test_a_class_of_the_caller_is_shuffled_fully(files: list[Path]) -> None:
@@ -494,24 +377,6 @@ def test_a_class_of_the_caller_is_shuffled_fully(files: list[Path]) -> None:
 
 
 # --- resuming and ranks ---
-
-
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_an_epoch_is_resumed_with_other_workers_and_ranks(
-    files: list[Path], executor: str, leftovers: object
-) -> None:
-    dataset = ParquetDataset(files, shuffle_blocks=3)
-    whole = sum(labels_of(epoch(dataset, 5, seed=2)), [])
-    with DataLoader(dataset, 5, shuffle=True, seed=2, **pool(executor, 1)) as loader:
-        before = [labels.tolist() for _, (_, labels) in zip(range(4), loader, strict=False)]
-        state = loader.state_dict()
-    assert sum(before, []) == whole[:20]
-    rest: list[int] = []
-    for rank in range(2):
-        with DataLoader(dataset, 4, shuffle=True, seed=2, shard=(rank, 2), **pool(executor, 2)) as loader:
-            loader.load_state_dict(state)
-            rest += sum(labels_of(loader), [])
-    assert sorted(rest) == sorted(whole[20:])
 
 
 def test_a_state_of_another_window_is_refused(files: list[Path]) -> None:
@@ -550,14 +415,11 @@ def damaged(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("executor", ["inline", "process"])
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_bad_rows_and_row_groups_cost_their_samples_only(
-    damaged: Path, executor: str, on_error: str, leftovers: object
-) -> None:
+@pytest.mark.parametrize(("executor", "on_error"), [("inline", "replace"), ("process", "skip")])
+def test_bad_rows_and_row_groups_cost_their_samples_only(damaged: Path, executor: str, on_error: str) -> None:
     dataset = ParquetDataset(damaged, shuffle_blocks=2)
     with DataLoader(dataset, 5, shuffle=True, **pool(executor, 2), on_error=on_error) as loader:
-        found = sum(labels_of(loader), [])
+        found = labels_in(loader)
         errors = list(loader.errors)
     good = set(range(25)) - {3, 7, *range(15, 20)}
     assert set(found) == good
@@ -569,21 +431,9 @@ def test_bad_rows_and_row_groups_cost_their_samples_only(
     assert "row group 0, row 3: the column 'image' has no value" in reasons[3]
     assert "row group 1, row 7: the column 'image' has only the path '7.jpg'" in reasons[7]
     assert "row group 3: " in reasons[16]
-
-
-def test_the_error_of_a_sample_names_file_row_group_and_row(damaged: Path) -> None:
-    with (
-        DataLoader(ParquetDataset(damaged), 5, num_workers=0) as loader,
-        pytest.raises(SampleError) as caught,
-    ):
-        list(loader)
-    error = caught.value
-    assert (error.index, error.key, error.path) == (3, 3, str(damaged))
-    cause = error.__cause__
+    (cause,) = [error.__cause__ for error in errors if error.index == 3]
     assert isinstance(cause, ParquetError)
     assert (cause.row_group, cause.row, cause.path) == (0, 3, str(damaged))
-    again = pickle.loads(pickle.dumps(cause))
-    assert (again.row_group, again.row, str(again)) == (0, 3, str(cause))
 
 
 @pytest.mark.parametrize("narrow_first", [True, False])
@@ -611,7 +461,6 @@ def test_whole_numbers_of_several_widths_and_images_with_more_fields_are_read(
         ParquetDataset([*paths, tmp_path / "9.parquet"])[0]
 
 
-@pytest.mark.parametrize("narrow_first", [True, False])
 @pytest.mark.parametrize(
     ("kinds", "wanted"),
     [
@@ -621,13 +470,13 @@ def test_whole_numbers_of_several_widths_and_images_with_more_fields_are_read(
     ],
 )
 def test_fractions_and_lists_of_several_widths_are_read_in_the_widest(
-    tmp_path: Path, kinds: Any, wanted: Any, narrow_first: bool
+    tmp_path: Path, kinds: Any, wanted: Any
 ) -> None:
     paths = []
     for number, (kind, value) in enumerate(zip(kinds, wanted, strict=True)):
         paths.append(tmp_path / f"{number}.parquet")
         write(paths[-1], {"image": images([number]), "label": pa.array([value], kind)})
-    order = (0, 1) if narrow_first else (1, 0)
-    dataset = ParquetDataset([paths[place] for place in order], fields=("label",))
-    assert [each["label"].tolist() for each in dataset] == [wanted[place] for place in order]
-    assert {each["label"].dtype.itemsize for each in dataset} == {8}
+    for order in ((0, 1), (1, 0)):
+        dataset = ParquetDataset([paths[place] for place in order], fields=("label",))
+        assert [each["label"].tolist() for each in dataset] == [wanted[place] for place in order]
+        assert {each["label"].dtype.itemsize for each in dataset} == {8}

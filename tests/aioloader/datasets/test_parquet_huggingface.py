@@ -15,18 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioloader import DataLoader, ParquetDataset
+from aioloader import ParquetDataset
+from tests.aioloader.datasets.batches import batches_of
 from tests.conftest import DATA
 
 pytest.importorskip("pyarrow", reason="needs pyarrow (pip install pyarrow)")
 
 WRITER = Path(__file__).with_name("write_huggingface.py")
 GOLDEN = DATA / "parquet"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
 
 
 def _written(folder: Path) -> Path:
@@ -70,8 +66,7 @@ def test_images_and_class_labels(folder: Path) -> None:
 
 def test_a_shuffled_epoch_has_every_image(folder: Path) -> None:
     dataset = ParquetDataset(folder / "images-*.parquet", shuffle_blocks=2)
-    with DataLoader(dataset, 5, shuffle=True, num_workers=0) as loader:
-        batches = [(images.copy(), labels.copy()) for images, labels in loader]
+    batches = batches_of(dataset)
     numbers = sorted(round(image.mean() / 10) for images, _ in batches for image in images)
     assert numbers == list(range(20))
     assert all(

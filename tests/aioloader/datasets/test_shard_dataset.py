@@ -1,23 +1,25 @@
-"""Tests of the base class of datasets over shards, with a format of the tests: several shards, labels and errors."""
+"""Tests of the base class of datasets over shards, with a format of the tests: shards, labels, keys and errors."""
 
 from __future__ import annotations
 
 import os
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import simplejpeg
+from hypothesis import given
+from hypothesis import strategies as st
 
-import aioloader
 from aioloader import DataLoader, SampleError
 from aioloader.datasets import shard_dataset
-from aioloader.datasets.shard_dataset import NumberKeys, ShardTable
+from aioloader.datasets.shard_dataset import KeyTable, NumberKeys, ShardTable, TextKeys
 from aioloader.errors import MissingFieldError, SampleFormatError
 from recordio.errors import ShortReadError
+from tests.aioloader.datasets.batches import labels_in
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
+from tests.cases import with_cases
 from tests.executors import pool
 
 SIZES = (5, 0, 1, 7)
@@ -26,13 +28,6 @@ SIZES = (5, 0, 1, 7)
 def picture(number: int, size: int = 16) -> bytes:
     data: bytes = simplejpeg.encode_jpeg(np.full((size, size, 3), number, np.uint8))
     return data
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep indexes in a directory of the test."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
-    return tmp_path / "user-cache"
 
 
 @pytest.fixture
@@ -44,54 +39,6 @@ def shards(tmp_path: Path) -> list[Path]:
         paths.append(write_shard(tmp_path / f"set-{shard}.toy", samples))
         number += size
     return paths
-
-
-def test_samples_follow_one_another(shards: list[Path]) -> None:
-    for paths in (shards, shards[0].parent / "set-*.toy"):
-        dataset = ToyDataset(paths)
-        assert len(dataset) == 13
-        assert [int(dataset[index][1]) for index in range(13)] == list(range(13))
-        image, label = dataset[-1]
-        assert (image.shape, image.dtype, int(image[0, 0, 0])) == ((16, 16, 3), np.uint8, 12)
-        assert isinstance(label, np.int64)
-    location = dataset.location(6)
-    assert (location.key, location.path, location.offset) == (
-        "0",
-        str(shards[3]),
-        0,
-    )
-    assert dataset.location(7).offset == len(toy_sample(picture(6), label=6))
-    assert dataset.file_nbytes(12) == os.path.getsize(shards[3])
-    again = pickle.loads(pickle.dumps(dataset))
-    assert [int(again[index][1]) for index in (0, 5, 12)] == [0, 5, 12]
-    with pytest.raises(IndexError):
-        dataset[13]
-
-
-def test_batches_are_those_of_the_samples(shards: list[Path], executor: str, leftovers: object) -> None:
-    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, **pool(executor, 2)}
-    with DataLoader(ToyDataset(shards), **options) as loader:
-        found = np.concatenate([labels for _, labels in loader])
-        pixels = np.concatenate([images[:, 0, 0, 0] for images, _ in loader])
-        state = loader.state_dict()
-    assert sorted(found.tolist()) == list(range(13))
-    assert found.tolist() != list(range(13))
-    assert sorted(pixels.tolist()) == list(range(13))
-    with DataLoader(ToyDataset(shards), **options) as loader:
-        loader.load_state_dict(state)
-    with DataLoader(ToyDataset(shards[::-1]), **options) as loader:
-        with pytest.raises(aioloader.ResumeError):
-            loader.load_state_dict(state)
-
-
-def test_each_shard_is_scanned_once(shards: list[Path], cache: Path) -> None:
-    first, second = ToyDataset(shards), ToyDataset(shards)
-    assert (len(first), len(second)) == (13, 13)
-    assert (first.scans, second.scans) == (4, 0)
-    assert len(list((cache / "sample-index").iterdir())) == 4
-    write_shard(shards[0], [toy_sample(picture(9), label=9)])
-    third = ToyDataset(shards)
-    assert (len(third), third.scans) == (9, 1)
 
 
 def test_the_first_shards_are_a_dataset(shards: list[Path]) -> None:
@@ -142,12 +89,10 @@ def test_errors_of_labels_are_those_of_their_samples(tmp_path: Path) -> None:
         dataset.labels()
 
 
-@pytest.mark.parametrize("executor", ["inline", "process"])
-def test_a_missing_field_is_named_with_those_that_exist(tmp_path: Path, executor: str) -> None:
+def test_a_missing_field_is_named_with_those_that_exist(tmp_path: Path) -> None:
     path = write_shard(tmp_path / "a.toy", [toy_sample(picture(0), cls=0), toy_sample(picture(1), label=1)])
-    workers = 0 if executor == "inline" else 1
-    with DataLoader(ToyDataset(path), 2, **pool(executor, workers), on_error="skip") as loader:
-        assert [labels.tolist() for _, labels in loader] == [[1]]
+    with DataLoader(ToyDataset(path), 2, **pool("process", 1), on_error="skip") as loader:
+        assert labels_in(loader) == [1]
         (error,) = loader.errors
     cause = error.__cause__
     assert isinstance(cause, MissingFieldError)
@@ -156,51 +101,18 @@ def test_a_missing_field_is_named_with_those_that_exist(tmp_path: Path, executor
     assert "pass the names of yours as image=" in str(cause)
 
 
-def test_samples_are_dicts_of_the_fields_asked_for(tmp_path: Path) -> None:
-    sample = toy_sample(
-        picture(7),
-        **{
-            "a.json": '{"x": [1, null]}',
-            "b.txt": "\xc3\xbc",
-            "c.cls": " 12\n",
-            "d.bin": "\x00\xff",
-            "e": [1, 2],
-        },
-    )
-    path = write_shard(tmp_path / "a.toy", [sample])
-    names = ("e", "image", "a.json", "b.txt", "c.cls", "d.bin")
-    found = ToyDataset(path, fields=names)[0]
-    assert tuple(found) == names
-    assert (found["image"].shape, int(found["image"][0, 0, 0])) == ((16, 16, 3), 7)
-    assert found["a.json"] == {"x": [1, None]}
-    assert (found["b.txt"], found["c.cls"], found["d.bin"], found["e"]) == ("ü", 12, b"\0\xff", [1, 2])
-    assert type(found["c.cls"]) is np.int64
-    assert ToyDataset(path, fields="b.txt")[0] == {"b.txt": "ü"}
-    grey = ToyDataset(path, fields=["image"], flag=0)[0]["image"]
-    assert grey.shape == (16, 16, 1)
-    with pytest.raises(MissingFieldError, match="no field 'nothing'"):
-        ToyDataset(path, fields=["image", "nothing"])[0]
-
-
+@pytest.mark.parametrize("executor", ["inline", "process"])
 def test_a_shard_that_is_truncated_while_it_is_read_loses_only_what_is_cut(
-    shards: list[Path], executor: str, leftovers: object
+    shards: list[Path], executor: str
 ) -> None:
     dataset = ToyDataset(shards)
     offset = dataset.location(10).offset
     assert offset is not None
-    with DataLoader(
-        dataset,
-        2,
-        executor=executor,
-        num_workers=0 if executor == "inline" else 1,
-        on_error="skip",
-        prefetch=1,
-    ) as loader:
+    with DataLoader(dataset, 2, **pool(executor, 1), on_error="skip", prefetch=1) as loader:
         batches = iter(loader)
         found = next(batches)[1].tolist()
         os.truncate(shards[3], offset + 20)
-        for _, labels in batches:
-            found += labels.tolist()
+        found += labels_in(batches)
         errors = list(loader.errors)
     assert found == list(range(10))
     assert [error.index for error in errors] == [10, 11, 12]
@@ -208,25 +120,19 @@ def test_a_shard_that_is_truncated_while_it_is_read_loses_only_what_is_cut(
         cause = error.__cause__
         assert isinstance(cause, ShortReadError)
         assert (cause.path, cause.offset) == (str(shards[3]), error.offset)
-        assert (cause.expected, cause.found) == (
-            int(dataset.spans(np.array([error.index])).length[0]),
-            20 if error.index == 10 else 0,
-        )
+        length = int(dataset.spans(np.array([error.index])).length[0])
+        assert (cause.expected, cause.found) == (length, 20 if error.index == 10 else 0)
 
 
 @pytest.mark.parametrize("executor", ["inline", "process"])
 def test_a_shard_that_is_replaced_while_it_is_read_stays_the_one_that_was_opened(
     shards: list[Path], executor: str, tmp_path: Path
 ) -> None:
-    dataset = ToyDataset(shards[3])
-    with DataLoader(
-        dataset, 2, executor=executor, num_workers=0 if executor == "inline" else 1, prefetch=1
-    ) as loader:
+    with DataLoader(ToyDataset(shards[3]), 2, **pool(executor, 1), prefetch=1) as loader:
         batches = iter(loader)
         found = next(batches)[1].tolist()
         os.replace(write_shard(tmp_path / "new", [toy_sample(picture(99), label=99)] * 9), shards[3])
-        found += [int(label) for _, labels in batches for label in labels]
-    assert found == list(range(6, 13))
+        assert found + labels_in(batches) == list(range(6, 13))
 
 
 def test_a_deleted_shard_is_an_error_of_its_samples(shards: list[Path]) -> None:
@@ -234,7 +140,7 @@ def test_a_deleted_shard_is_an_error_of_its_samples(shards: list[Path]) -> None:
     assert len(dataset) == 13
     shards[3].unlink()
     with DataLoader(dataset, 3, num_workers=0, on_error="skip") as loader:
-        assert [int(label) for _, labels in loader for label in labels] == list(range(6))
+        assert labels_in(loader) == list(range(6))
         assert [type(error.__cause__) for error in loader.errors] == [FileNotFoundError] * 7
     with DataLoader(dataset, 3, num_workers=0) as loader, pytest.raises(SampleError) as caught:
         list(loader)
@@ -287,3 +193,46 @@ def test_progress_is_that_of_all_shards(
     assert len(pickle.loads(pickle.dumps(dataset))) == 3  # in the middle of it
     assert len(list(tables)) == 2
     assert "index of shards: 100% 3/3" in capsys.readouterr().err
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def text_keys(keys: list[bytes]) -> TextKeys:
+    ends = np.cumsum([len(key) for key in keys], dtype=np.int64)
+    return TextKeys(np.frombuffer(b"".join(keys), np.uint8), ends)
+
+
+def table(keys: KeyTable, count: int) -> ShardTable:
+    zeros = np.zeros(count, np.int64)
+    return ShardTable(path="a.tar", nbytes=0, offset=zeros, length=zeros, keys=keys)
+
+
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
+def test_every_text_is_found_at_its_first_row(keys: list[bytes]) -> None:
+    made = text_keys(keys)
+    for row, key in enumerate(keys):
+        assert made.row_of(made.key_at(row)) == keys.index(key)
+
+
+@pytest.mark.parametrize("key", ["", "a", "abcd", "ab\0", "\ud800", "\u00e9"])
+def test_a_text_that_no_sample_has_is_not_found(key: str) -> None:
+    assert text_keys([b"abc", b"abd", b"ab", b"\xff"]).row_of(key) is None
+
+
+@pytest.mark.parametrize("ends", [[-5, 3], [3, 900], [3, 1], [2**62, 2**62 + 3]])
+def test_ends_outside_the_text_match_nothing_else(ends: list[int]) -> None:
+    keys = TextKeys(np.frombuffer(b"abcabc", np.uint8), np.array(ends, np.int64))
+    assert keys.row_of("xyz") is None
+
+
+@with_cases(
+    ("key", "row"),
+    [*(("0", 0), ("12", 12), ("99", 99)), *((key, None) for key in ("100", "-1", "+1", "01", "", "\u0661"))],
+)
+def test_numbers_are_found_as_they_are_written(key: str, row: int | None) -> None:
+    assert table(NumberKeys(), 100).row_of(key) == row
+
+
+def test_a_number_of_many_digits_is_not_parsed() -> None:
+    assert table(NumberKeys(), 100).row_of("9" * 5000) is None

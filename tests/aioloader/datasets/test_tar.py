@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 import shutil
 import subprocess
 import tarfile
+import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +15,15 @@ import pytest
 import aioloader
 from aioloader import DataLoader, TarDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.tar import index as tar_index
 from aioloader.sample_index.store import IndexState, index_beside, index_state, shard_state, write_index
-from aioloader.storage.cache import unpacked
 from aioloader.storage.local import descriptors
+from tests.aioloader.datasets.batches import assert_numbered, copies, faults_of
 from tests.aioloader.datasets.conftest import pixels, png
 from tests.aioloader.datasets.tars import as_json, members_of, npy, photo, write_photos, write_tar
 from tests.aioloader.formats.tars import END, header, member, pax, pax_record
+from tests.cases import with_cases
 from tests.executors import pool
 
-FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 LONG = "a-folder/" * 30
 
 
@@ -43,59 +40,16 @@ def photos(tmp_path: Path) -> Path:
     return write_photos(tmp_path / "photos")
 
 
-@pytest.fixture
-def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of the tars that are scanned from now on."""
-    found: list[str] = []
-    scan = tar_index.tar_members
-
-    def counted(path: str, *rest: Any) -> Any:
-        found.append(os.path.basename(path))
-        return scan(path, *rest)
-
-    monkeypatch.setattr(tar_index, "tar_members", counted)
-    return found
-
-
-def assert_photos(dataset: Any, count: int = 23) -> None:
-    """Fail unless the samples of a dataset are those of `photo`."""
-    assert len(dataset) == count
-    for place in range(count):
-        image, label = dataset[place]
-        np.testing.assert_array_equal(image, pixels(place))
-        assert (label, label.dtype) == (place, np.int64)
-
-
 # -- samples ---------------------------------------------------------------------------------------------------------
 
 
 def test_samples_follow_one_another(photos: Path) -> None:
-    dataset = TarDataset(photos / "train-*.tar")
-    assert_photos(dataset)
-    assert_photos(pickle.loads(pickle.dumps(dataset)))
-    assert dataset.labels().tolist() == list(range(23))
-    assert dataset.paths == tuple(str(photos / f"train-{shard}.tar") for shard in range(5))
+    dataset = aioloader.open_dataset(photos)
+    assert_numbered(dataset, 23)
     location = dataset.location(12)
     assert (location.key, location.path) == ("train/0012", str(photos / "train-2.tar"))
     with tarfile.open(photos / "train-2.tar") as archive:
         assert location.offset == archive.getmember("train/0012.png").offset
-    assert_photos(aioloader.open_dataset(photos))
-    with pytest.raises(IndexError):
-        dataset[23]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_headers_of_every_kind_are_read(tmp_path: Path, format: str) -> None:
-    folder = "short/" if format == "ustar" else LONG
-    samples = [(f"{folder}\u00fc {number}", photo(number)[1]) for number in range(4)]
-    members = members_of(samples)
-    path = write_tar(tmp_path / "a.tar", members, FORMATS[format])
-    dataset = TarDataset(path)
-    assert_photos(dataset, 4)
-    assert [dataset.location(place).key for place in range(4)] == [key for key, _ in samples]
-    keys = TarDataset(path, fields="__key__")
-    assert [keys[place] for place in range(4)] == [{"__key__": key} for key, _ in samples]
-    assert keys.labels().tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
@@ -121,23 +75,20 @@ def test_hard_links_of_gnu_tar_are_read(tmp_path: Path, format: str) -> None:
     dataset = TarDataset(path)
     images, labels = [0, 1, 2, 1, 2], [0, 1, 2, 1, 4]
     assert dataset.labels().tolist() == labels
-    assert faults_of(path) == ([], 5)
+    assert faults_of(dataset) == ([], 5)
     joined = aioloader.ConcatDataset([TarDataset(path, cache="memory"), dataset])
     for source in (dataset, TarDataset(path, cache="memory"), joined):
-        for options in (pool("inline", 0), pool("process", 2)):
+        for options in (pool("inline", 0), pool("process", 1))[: 1 + (format == "pax")]:
             with DataLoader(source, 5, **options) as loader:
-                for _ in range(2):
-                    for batch, found in loader:
-                        assert found.tolist() == labels
-                        for place, number in enumerate(images):
-                            np.testing.assert_array_equal(batch[place], pixels(number))
-        for place, number in enumerate(images):
-            np.testing.assert_array_equal(source[place][0], pixels(number))
+                for batch, found in [*copies(loader), *copies(loader)]:
+                    assert found.tolist() == labels
+                    np.testing.assert_array_equal(batch, [pixels(number) for number in images])
+        np.testing.assert_array_equal([source[place][0] for place in range(5)], list(map(pixels, images)))
     whole = TarDataset(path, fields=("png", "cls", "__key__"))
     assert whole[3] == {"png": pytest.approx(pixels(1)), "cls": 1, "__key__": f"{inside}/0003"}
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "members",
     [
         header(b"a.txt", kind=b"1", link=b"a.txt"),
@@ -154,7 +105,7 @@ def test_hard_links_of_gnu_tar_are_read(tmp_path: Path, format: str) -> None:
     ids=["itself", "behind", "cycle", "nowhere", "symbolic", "folder", "pipe", "sparse", "replaced", "size"],
 )
 def test_a_hard_link_to_no_file_is_an_error_of_its_field(tmp_path: Path, members: bytes) -> None:
-    path = tmp_path / "a.tar"
+    path = tmp_path / f"{zlib.crc32(members)}.tar"
     path.write_bytes(members + member(b"a.cls", b"7") + member(b"z.txt", b"text") + END)
     dataset = TarDataset(path, fields=("txt",))
     place = next(number for number in range(len(dataset)) if dataset.location(number).key == "a")
@@ -162,7 +113,7 @@ def test_a_hard_link_to_no_file_is_an_error_of_its_field(tmp_path: Path, members
         dataset[place]
     assert (caught.value.key, caught.value.path) == ("a", str(path))
     assert dataset[len(dataset) - 1] == {"txt": "text"}
-    faults, valid = faults_of(path)
+    faults, valid = faults_of(dataset)
     assert valid >= 1
     assert ("a", True) in [
         (each.key, "'txt' of the sample 'a' is a hard link" in each.reason) for each in faults
@@ -185,10 +136,7 @@ def test_a_piece_that_cannot_be_read_fails_its_samples(tmp_path: Path, cache: st
 
 
 @pytest.mark.skipif(not is_gnu_tar(), reason="needs GNU tar")
-@pytest.mark.parametrize(
-    "options", [["--format=gnu"], ["--format=pax"], ["--format=pax", "--sparse-version=0.0"]]
-)
-def test_a_sparse_member_is_an_error_of_its_field(tmp_path: Path, options: list[str]) -> None:
+def test_a_sparse_member_is_an_error_of_its_field(tmp_path: Path) -> None:
     with open(tmp_path / "1.npy", "wb") as file:
         file.write(b"\x93NUMPY")
         file.truncate(1 << 20)
@@ -196,7 +144,7 @@ def test_a_sparse_member_is_an_error_of_its_field(tmp_path: Path, options: list[
     (tmp_path / "2.cls").write_bytes(b"8")
     path = tmp_path / "a.tar"
     names = ["1.npy", "1.cls", "2.cls"]
-    subprocess.run(["tar", *options, "--sparse", "-cf", path, "-C", tmp_path, *names], check=True)
+    subprocess.run(["tar", "--format=pax", "--sparse", "-cf", path, "-C", tmp_path, *names], check=True)
     if path.stat().st_size > 1 << 19:
         pytest.skip("needs a file system with holes")
     dataset = TarDataset(path, fields=("npy", "cls"))
@@ -226,7 +174,6 @@ def test_values_follow_from_the_last_part_of_a_name(tmp_path: Path) -> None:
         "a.b.json",
         "box.npy",
         "seg.png",
-        "PNG",
         "",
         "__key__",
         "jpg;png",
@@ -242,7 +189,7 @@ def test_values_follow_from_the_last_part_of_a_name(tmp_path: Path) -> None:
     assert sample["a.b.json"] == {"x": [1, None]}
     np.testing.assert_array_equal(sample["box.npy"], array)
     assert sample["box.npy"].dtype == array.dtype
-    for name, number in (("PNG", 1), ("jpg;png", 1), ("seg.png", 2)):
+    for name, number in (("jpg;png", 1), ("seg.png", 2)):
         np.testing.assert_array_equal(sample[name], pixels(number))
     named = TarDataset(path, fields=("bin", "txt"), image=("txt",))
     with pytest.raises(aioloader.DecodeError):
@@ -295,11 +242,10 @@ def test_the_label_is_cls_or_a_number_in_json(tmp_path: Path) -> None:
 
 
 def test_labels_are_read_without_images(photos: Path) -> None:
-    dataset = TarDataset(photos / "train-*.tar")
-    assert dataset.label_nbytes == sum(len(str(label)) for label in range(23))
-    assert dataset.labels().tolist() == list(range(23))
-    chosen = TarDataset(photos / "train-*.tar", fields="png")
-    assert (chosen.label_nbytes, chosen.labels().tolist()) == (dataset.label_nbytes, list(range(23)))
+    for options in ({}, {"fields": "png"}):
+        dataset = TarDataset(photos / "train-*.tar", **options)
+        assert dataset.label_nbytes == sum(len(str(label)) for label in range(23))
+        assert dataset.labels().tolist() == list(range(23))
 
 
 def test_the_label_of_a_sample_without_one_is_its_error(tmp_path: Path) -> None:
@@ -331,8 +277,6 @@ def test_a_field_that_no_sample_has_is_an_error_before_the_first_sample(photos: 
 def test_names_of_images_are_checked(photos: Path) -> None:
     with pytest.raises(ValueError, match="one field unless fields are given"):
         TarDataset(photos / "train-0.tar", image=("jpg", "png"))
-    with pytest.raises(TypeError, match="must be str"):
-        TarDataset(photos / "train-0.tar", fields=(1,))  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         TarDataset(photos / "none.tar")
 
@@ -343,8 +287,7 @@ def test_tars_without_samples(tmp_path: Path, photos: Path) -> None:
     assert TarDataset(empty).labels().tolist() == []
     names = [("noextension", b"x"), (".hidden", b"x"), ("__meta__", b"x"), ("__meta__/a.txt", b"x")]
     none = write_tar(tmp_path / "none.tar", names)
-    with DataLoader(TarDataset(none), 2) as loader:
-        assert list(loader) == []
+    assert list(DataLoader(TarDataset(none), 2, num_workers=0)) == []
     between = [photos / "train-0.tar", empty, none, photos / "train-1.tar"]
     assert TarDataset(between).labels().tolist() == list(range(10))
 
@@ -358,13 +301,6 @@ def test_a_field_that_is_there_twice_is_an_error_of_its_sample(tmp_path: Path) -
     assert "more than once" in str(error.__cause__)
     assert (error.key, error.path, error.offset) == ("train/0000", str(path), 0)
     assert TarDataset(path, fields="cls")[0] == {"cls": 0}
-
-
-def test_a_key_that_returns_later_is_another_sample(tmp_path: Path) -> None:
-    members = members_of([photo(0), photo(1), photo(0)])
-    dataset = TarDataset(write_tar(tmp_path / "a.tar", members))
-    assert dataset.labels().tolist() == [0, 1, 0]
-    assert [dataset.location(place).key for place in (0, 2)] == ["train/0000"] * 2
 
 
 # -- damage ----------------------------------------------------------------------------------------------------------
@@ -383,27 +319,6 @@ def test_a_damaged_header_is_an_error_of_the_file(photos: Path) -> None:
     assert "'train/0012.png'" in str(caught.value)
 
 
-@pytest.mark.parametrize("nbytes", [0, 511, 600, 4000])
-def test_a_tar_that_was_cut_is_refused(photos: Path, nbytes: int) -> None:
-    os.truncate(photos / "train-2.tar", nbytes)
-    with pytest.raises(SampleFormatError) as caught:
-        len(TarDataset(photos / "train-*.tar"))
-    assert caught.value.path == str(photos / "train-2.tar")
-
-
-@pytest.mark.parametrize(("mode", "command"), [("w:gz", "gunzip"), ("w:bz2", "bunzip2"), ("w:xz", "unxz")])
-def test_a_compressed_tar_is_refused_with_the_command_that_helps(
-    tmp_path: Path, mode: Any, command: str
-) -> None:
-    path = tmp_path / "a.tar"
-    with tarfile.open(path, mode) as archive:
-        member = tarfile.TarInfo("a.bin")
-        member.size = 1000
-        archive.addfile(member, io.BytesIO(np.random.default_rng(0).bytes(1000)))
-    with pytest.raises(SampleFormatError, match=command):
-        len(TarDataset(path))
-
-
 # -- indexes ---------------------------------------------------------------------------------------------------------
 
 
@@ -416,7 +331,7 @@ def test_an_index_next_to_the_tar_is_read(photos: Path, scans: list[str]) -> Non
     write_index(index_beside(path), dataset.scan_shard(0, reached.append), state)
     assert index_state(path, None, dataset.index_kind) is IndexState.BESIDE
     scans.clear()
-    assert_photos(TarDataset(path), 5)
+    assert_numbered(TarDataset(path), 5)
     assert scans == []
 
 
@@ -430,10 +345,10 @@ def test_an_index_that_contradicts_itself_is_not_used(photos: Path, scans: list[
         arrays = dict(index.arrays)
         del arrays[name]
         write_index(index_beside(path), index._replace(arrays=arrays), state)
-        assert_photos(TarDataset(path), 5)
+        assert_numbered(TarDataset(path), 5)
         longer = np.append(index.arrays[name], index.arrays[name].dtype.type(0))
         write_index(index_beside(path), index._replace(arrays={**arrays, name: longer}), state)
-        assert_photos(TarDataset(path), 5)
+        assert_numbered(TarDataset(path), 5)
     assert len(scans) == 2 * len(index.arrays) + 1
 
 
@@ -454,30 +369,19 @@ def test_a_scan_reads_headers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 
-def faults_of(path: Path) -> tuple[list[SampleFormatError], int]:
-    """Return the faults of a tar, and the number of samples without one."""
-    checking = TarDataset(path).check_shard(0)
-    faults = []
-    while True:
-        try:
-            faults.append(next(checking))
-        except StopIteration as stop:
-            return faults, stop.value
-
-
-@pytest.mark.parametrize("block", [100, 512, 5000, 1 << 20])
+@pytest.mark.parametrize("block", [100, 5000])
 def test_every_fault_of_a_tar_is_found(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacked, "_BLOCK_NBYTES", block)
+    monkeypatch.setattr("aioloader.storage.cache.unpacked._BLOCK_NBYTES", block)
     samples = [photo(number) for number in range(8)]
     path = write_tar(tmp_path / "a.tar", [*members_of([*samples, photo(2)]), ("train/0002.cls", b"9")])
-    assert faults_of(path)[1] == 8
+    assert faults_of(TarDataset(path))[1] == 8
     with tarfile.open(path) as archive:
         members = archive.getmembers()
     data = bytearray(path.read_bytes())
     data[members[7].offset] ^= 1  # 0003.cls
     data[members[10].offset + 130] = ord("x")  # 0005.png
     path.write_bytes(data)
-    faults, valid = faults_of(path)
+    faults, valid = faults_of(TarDataset(path))
     assert [(fault.offset, fault.key) for fault in faults] == [
         (members[7].offset, None),
         (members[10].offset, None),
@@ -497,16 +401,7 @@ def test_a_valid_tar_has_no_faults(photos: Path, tmp_path: Path) -> None:
         next(checking)
     assert stop.value.value == 5
     assert reached[-1] == (photos / "train-2.tar").stat().st_size
-    assert faults_of(write_tar(tmp_path / "empty.tar", [])) == ([], 0)
-
-
-@pytest.mark.parametrize("nbytes", [0, 100, 512, 700, 2560, 10_000])
-def test_a_tar_that_was_cut_has_one_fault(photos: Path, nbytes: int) -> None:
-    path = photos / "train-2.tar"
-    os.truncate(path, nbytes)
-    faults, valid = faults_of(path)
-    assert len(faults) == 1
-    assert valid == min(5, nbytes // 2048 + (nbytes % 2048 >= 1024))
+    assert faults_of(TarDataset(write_tar(tmp_path / "empty.tar", []))) == ([], 0)
 
 
 def test_members_of_samples_that_are_not_together_are_named(tmp_path: Path) -> None:
@@ -516,5 +411,5 @@ def test_members_of_samples_that_are_not_together_are_named(tmp_path: Path) -> N
     with pytest.raises(SampleFormatError, match=r"'cls;json'.*--sort=name"):
         dataset[0]
     assert TarDataset(dataset.paths, fields="cls")[1] == {"cls": 1}
-    faults, _ = faults_of(tmp_path / "a.tar")
+    faults, _ = faults_of(dataset)
     assert [fault.key for fault in faults] == [f"train/000{number}" for number in range(4)]

@@ -6,44 +6,22 @@ variable AIOLOADER_TEST_WEBDATASET names.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from aioloader import DataLoader, TarDataset
 from aioloader.formats.tar.index import tar_members
 from aioloader.formats.tar.samples import group_members
+from tests.aioloader.datasets.goldens import check
 from tests.conftest import DATA
 
 GOLDEN = DATA / "tar"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
-LOSSY = ("jpg", "jpeg")
-
-
-def check(found: Any, expected: dict[str, Any], name: str) -> None:
-    """Fail unless a value is the one in expected.json."""
-    if "image" in expected:
-        assert (found.dtype, list(found.shape)) == (np.uint8, expected["image"]), name
-        if name.rpartition(".")[2] in LOSSY:
-            assert abs(float(found.mean()) - expected["mean"]) < 0.6, name
-        else:
-            assert hashlib.sha256(found.tobytes()).hexdigest() == expected["sha256"], name
-    elif "array" in expected:
-        np.testing.assert_array_equal(found, np.array(expected["array"], expected["dtype"]), err_msg=name)
-        assert found.dtype.name == expected["dtype"], name
-    elif "number" in expected:
-        assert (found, found.dtype.name) == (expected["number"], expected["dtype"]), name
-    elif "bytes" in expected:
-        assert found == base64.b64decode(expected["bytes"]), name
-    else:
-        assert (found, type(found)) == (expected["value"], type(expected["value"])), name
 
 
 def check_tars(folder: Path, samples: list[dict[str, Any]]) -> None:

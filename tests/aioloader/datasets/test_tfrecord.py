@@ -6,26 +6,29 @@ test_every_format.py has the tests of batches, resume, receipts and dead workers
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
-import pickle
 import struct
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import aioloader
-from aioloader import DataLoader, SampleError, TFRecordDataset
-from aioloader.errors import MissingFieldError, SampleFormatError, UnknownFormatError
+from aioloader import DataLoader, TFRecordDataset
+from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.tfrecord.fields import FIRST_NBYTES
+from aioloader.formats.tfrecord.framing import crc32c_function, length_crc
 from aioloader.formats.tfrecord.records import check_records
-from aioloader.sample_index.store import SUFFIX, index_beside, shard_state
+from aioloader.sample_index.store import SUFFIX, SampleIndex, index_beside, shard_state
 from aioloader.sample_index.store import write_index as write_kept
 from recordio.errors import ShortReadError
+from tests.aioloader.datasets.batches import assert_numbered, faults_of, labels_in
 from tests.aioloader.datasets.conftest import pixels, png
 from tests.aioloader.formats.tfrecords import (
     bytes_list,
@@ -40,9 +43,11 @@ from tests.aioloader.formats.tfrecords import (
     write_index,
     write_records,
 )
+from tests.cases import with_cases
 from tests.executors import pool
 
 SIZES = (5, 0, 11, 7)
+TIMES = itertools.count()
 
 
 @pytest.fixture
@@ -56,18 +61,10 @@ def photos(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def assert_samples(dataset: Any, count: int = 23) -> None:
-    """Fail unless the samples of a dataset are those of `photos`."""
-    assert len(dataset) == count
-    for place in range(count):
-        image, label = dataset[place]
-        np.testing.assert_array_equal(image, pixels(place))
-        assert (label, label.dtype) == (place, np.int64)
-
-
 def one(tmp_path: Path, features: dict[str, bytes], **options: Any) -> TFRecordDataset:
     """Return the dataset of a file with one record."""
     path = write_records(tmp_path / "one.tfrecord", [example(features)])
+    os.utime(path, ns=(0, next(TIMES)))  # no index of an earlier file fits
     return TFRecordDataset(path, **options)
 
 
@@ -75,74 +72,43 @@ def one(tmp_path: Path, features: dict[str, bytes], **options: Any) -> TFRecordD
 
 
 def test_samples_follow_one_another(photos: list[Path]) -> None:
-    dataset = TFRecordDataset(photos)
-    assert_samples(dataset)
-    assert_samples(pickle.loads(pickle.dumps(dataset)))
-    assert dataset.paths == tuple(map(str, photos))
+    dataset = aioloader.open_dataset(photos[0].parent)
+    assert_numbered(dataset, 23)
     location = dataset.location(7)
     assert (location.key, location.path) == ("2", str(photos[2]))
     assert location.offset == 2 * len(record(image_example(png(5), 5)))
-    assert int(dataset.transform_first(lambda image: image.sum()).take(2)[1][1]) == 1
-
-
-def test_patterns_folders_and_files_are_opened(photos: list[Path]) -> None:
-    folder = photos[0].parent
-    for path in (photos, f"{folder}/train-*-of-00004", folder, f"file://{folder}"):
-        found = aioloader.open_dataset(path)
-        assert isinstance(found, TFRecordDataset)
-        assert_samples(found)
-    renamed = photos[0].rename(folder / "renamed.bin")
-    found = aioloader.open_dataset(renamed, fields="image/class/label")
-    assert isinstance(found, TFRecordDataset)
-    assert found[4] == {"image/class/label": 4}
     with pytest.raises(FileNotFoundError):
-        TFRecordDataset(folder / "none-*")
-
-
-def test_an_empty_file_has_no_samples(tmp_path: Path) -> None:
-    dataset = TFRecordDataset(write_records(tmp_path / "a.tfrecord", []))
-    assert len(dataset) == 0
-    assert (len(dataset.labels()), list(DataLoader(dataset, 2, num_workers=0))) == (0, [])
+        TFRecordDataset(photos[0].with_name("none-*"))
+    with pytest.raises(ValueError, match="image must be the name of one feature"):
+        TFRecordDataset(photos, image=("a", "b"))
 
 
 def test_fields_have_their_values(tmp_path: Path) -> None:
     features = {
         "image": bytes_list(png(1)),
         "views": bytes_list(png(2), png(3)),
-        "text": bytes_list("größe".encode()),
         "texts": bytes_list(b"a", b""),
         "one": int64_list(-7),
-        "many": int64_list(1, 2, packed=False),
-        "float": float_list(0.5),
         "floats": float_list(1, 2),
         "none": int64_list(),
         "no bytes": bytes_list(),
     }
     dataset = one(tmp_path, features, image=("image", "views"), fields=tuple(features))
-    (sample,) = dataset.take(1)
+    sample = dataset[0]
     assert list(sample) == list(features)
     np.testing.assert_array_equal(sample["image"], pixels(1))
-    for found, place in zip(sample["views"], (2, 3), strict=True):
-        np.testing.assert_array_equal(found, pixels(place))
-    assert (sample["text"], sample["texts"], sample["no bytes"]) == ("größe".encode(), [b"a", b""], [])
+    np.testing.assert_array_equal(sample["views"], [pixels(2), pixels(3)])
+    assert (sample["texts"], sample["no bytes"]) == ([b"a", b""], [])
     assert (sample["one"], type(sample["one"])) == (-7, np.int64)
-    assert (sample["float"], type(sample["float"])) == (0.5, np.float32)
-    for name, values, dtype in (
-        ("many", [1, 2], np.int64),
-        ("floats", [1, 2], np.float32),
-        ("none", [], np.int64),
-    ):
-        assert (sample[name].tolist(), sample[name].dtype) == (values, dtype)
-    assert dataset.reader.names(memoryview(record(example(features))), None, dataset.location(0)) == tuple(
-        features
-    )
+    assert (sample["floats"].tolist(), sample["floats"].dtype) == ([1, 2], np.float32)
+    assert (sample["none"].tolist(), sample["none"].dtype) == ([], np.int64)
+    names = dataset.reader.names(memoryview(record(example(features))), None, dataset.location(0))
+    assert names == tuple(features)
 
 
 def test_labels_are_scalars_or_arrays(tmp_path: Path) -> None:
     for feature, value, dtype in (
         (int64_list(3), 3, np.int64),
-        (float_list(0.5), 0.5, np.float32),
-        (int64_list(1, 2), [1, 2], np.int64),
         (float_list(1, 2), [1, 2], np.float32),
     ):
         dataset = one(tmp_path, {"image": bytes_list(png(0)), "y": feature}, image="image", label="y")
@@ -153,33 +119,22 @@ def test_labels_are_scalars_or_arrays(tmp_path: Path) -> None:
         assert dataset[0][1].dtype == dataset.labels().dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    ("features", "error", "text"),
+@with_cases(
+    ("image", "label", "error", "text"),
     [
-        ({"image": bytes_list(b"")}, MissingFieldError, "has no field 'y'"),
-        ({"image": bytes_list(png(0)), "y": b""}, MissingFieldError, "has no field 'y'"),
-        (
-            {"image": bytes_list(png(0)), "y": bytes_list(b"1")},
-            SampleFormatError,
-            "is not a label, but bytes",
-        ),
-        ({"image": bytes_list(png(0)), "y": int64_list()}, SampleFormatError, "'y' has no value"),
-        ({"image": bytes_list(), "y": int64_list(1)}, SampleFormatError, "'image' has not one value"),
-        (
-            {"image": bytes_list(b"", b""), "y": int64_list(1)},
-            SampleFormatError,
-            r"pass fields=\(...\) for samples that are dicts",
-        ),
-        (
-            {"image": int64_list(1), "y": int64_list(1)},
-            SampleFormatError,
-            "'image' is not an image: it has numbers",
-        ),
+        (bytes_list(b""), None, MissingFieldError, "has no field 'y'"),
+        (bytes_list(png(0)), b"", MissingFieldError, "has no field 'y'"),
+        (bytes_list(png(0)), bytes_list(b"1"), SampleFormatError, "is not a label, but bytes"),
+        (bytes_list(png(0)), int64_list(), SampleFormatError, "'y' has no value"),
+        (bytes_list(), int64_list(1), SampleFormatError, "'image' has not one value"),
+        (bytes_list(b"", b""), int64_list(1), SampleFormatError, r"pass fields=\(...\) for samples that are"),
+        (int64_list(1), int64_list(1), SampleFormatError, "'image' is not an image: it has numbers"),
     ],
 )
 def test_features_that_are_no_sample_are_named(
-    tmp_path: Path, features: dict[str, bytes], error: type[ValueError], text: str
+    tmp_path: Path, image: bytes, label: bytes | None, error: type[ValueError], text: str
 ) -> None:
+    features = {"image": image} if label is None else {"image": image, "y": label}
     dataset = one(tmp_path, features, image="image", label="y")
     with pytest.raises(error, match=text) as caught:
         dataset[0]
@@ -189,49 +144,7 @@ def test_features_that_are_no_sample_are_named(
         assert (found.field, set(found.found)) == ("y", {"image"})
 
 
-def test_an_empty_record_is_named(tmp_path: Path) -> None:
-    dataset = TFRecordDataset(write_records(tmp_path / "a.tfrecord", [image_example(png(0), 0), b""]))
-    assert len(dataset) == 2
-    with pytest.raises(SampleFormatError, match="the record is empty") as caught:
-        dataset[1]
-    assert (caught.value.key, caught.value.offset) == ("1", dataset.location(1).offset)
-
-
-def test_a_sequence_example_is_refused_with_advice(tmp_path: Path) -> None:
-    payload = field(1, entry("label", int64_list(1))) + field(2, field(1, field(1, b"frames")))
-    dataset = TFRecordDataset(write_records(tmp_path / "a.tfrecord", [payload]), fields="label")
-    with pytest.raises(
-        SampleFormatError, match=r"SequenceExample, which is not read: write a tf\.train\.Example"
-    ):
-        dataset[0]
-
-
-def test_options_are_checked_before_a_file_is_read(photos: list[Path]) -> None:
-    with pytest.raises(ValueError, match="image must be the name of one feature"):
-        TFRecordDataset(photos, image=("a", "b"))
-    with pytest.raises(ValueError, match="fields must name at least one"):
-        TFRecordDataset(photos, fields=())
-    with pytest.raises(TypeError, match="names of fields must be str"):
-        TFRecordDataset(photos, image=(1,), fields="a")
-
-
 # -- labels ----------------------------------------------------------------------------------------------------------
-
-
-class Ranges:
-    """Byte source that counts the bytes read.
-
-    Attributes:
-        nbytes: so far.
-    """
-
-    def __init__(self, source: Any) -> None:
-        self.nbytes = 0
-        self._source = source
-
-    def fetch(self, spans: Any) -> Any:
-        self.nbytes += int(spans.length.sum())
-        return self._source.fetch(spans)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -242,13 +155,14 @@ def test_labels_are_read_without_the_images(tmp_path: Path, first: bool) -> None
         return example({**label, **parts} if first else {**parts, **label})
 
     dataset = TFRecordDataset(write_records(tmp_path / "a.tfrecord", [payload(place) for place in range(5)]))
+    nbytes: list[int] = []
     source = dataset.open_source()
-    try:
-        ranges: Any = Ranges(source)
-        assert dataset.labels_at(np.array([4, 0, 2]), ranges) == [4, 0, 2]
-    finally:
-        source.close()
-    assert ranges.nbytes < 3 * 4 * FIRST_NBYTES
+    counted: Any = SimpleNamespace(
+        fetch=lambda spans: (nbytes.append(int(spans.length.sum())), source.fetch(spans))[1]
+    )
+    assert dataset.labels_at(np.array([4, 0, 2]), counted) == [4, 0, 2]
+    source.close()
+    assert sum(nbytes) < 3 * 4 * FIRST_NBYTES
     assert dataset.labels().tolist() == list(range(5))
     assert dataset.label_nbytes <= 5 * FIRST_NBYTES
 
@@ -322,45 +236,20 @@ def test_labels_are_checked_on_request(photos: list[Path]) -> None:
 # -- indexes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that gets the path of each file that is scanned."""
-    from aioloader.formats.tfrecord import records as tfrecord
-
-    found: list[str] = []
-    scan = tfrecord.scan_records
-
-    def counted(path: str, *args: Any) -> Any:
-        found.append(path)
-        return scan(path, *args)
-
-    monkeypatch.setattr(tfrecord, "scan_records", counted)
-    return found
-
-
-def test_an_index_next_to_the_file_is_used(photos: list[Path], scans: list[str]) -> None:
-    dataset = TFRecordDataset(photos[0])
-    state = shard_state(str(photos[0]))
-    assert state is not None
-    write_kept(index_beside(str(photos[0])), dataset.scan_shard(0), state)
-    assert scans == []  # that of the dataset's class
-    assert_samples(TFRecordDataset(photos[0]), 5)
-    assert scans == []
-    assert dataset.index_kind == "tfrecord-1"
-
-
-@pytest.mark.parametrize("lengths", [[16] * 5, [0], []])
+@pytest.mark.parametrize("lengths", [[16] * 5, []])
 def test_an_index_that_does_not_fit_is_replaced(
     photos: list[Path], scans: list[str], lengths: list[int]
 ) -> None:
-    from aioloader.sample_index.store import SampleIndex
-
     state = shard_state(str(photos[0]))
     assert state is not None
     index = SampleIndex("tfrecord-1", {"length": np.array(lengths, np.int64)})
     write_kept(index_beside(str(photos[0])), index, state)
-    assert_samples(TFRecordDataset(photos[0]), 5)
+    assert_numbered(TFRecordDataset(photos[0]), 5)
     assert scans == [str(photos[0])]
+    write_kept(index_beside(str(photos[0])), TFRecordDataset(photos[0]).scan_shard(0), state)
+    scans.clear()
+    assert_numbered(TFRecordDataset(photos[0]), 5)
+    assert scans == []
 
 
 @pytest.mark.parametrize("suffix", ["appended", "instead"])
@@ -370,12 +259,12 @@ def test_an_index_of_tfrecord2idx_is_used_if_it_fits(tmp_path: Path, scans: list
     place = path.with_name("a.tfrecord.idx") if suffix == "appended" else path.with_suffix(".idx")
     lengths = [len(payload) + 16 for payload in payloads]
     write_index(place, lengths)
-    assert_samples(TFRecordDataset(path), 9)
+    assert_numbered(TFRecordDataset(path), 9)
     assert scans == []
     # Other lengths with the same sum: the heads are compared.
     os.utime(path, ns=(0, 0))
     write_index(place, [lengths[0] + 1, lengths[1] - 1, *lengths[2:]])
-    assert_samples(TFRecordDataset(path), 9)
+    assert_numbered(TFRecordDataset(path), 9)
     assert scans == [str(path)]
     for number, text in enumerate((b"", b"0 20\n", b"x" * 5000, b"\xff\xfe", b"0 -1\n")):
         os.utime(path, ns=(0, number + 1))
@@ -444,31 +333,21 @@ def wrong_message(data: bytearray) -> None:
     data[13:17] = b"\xff" * 4
 
 
-@pytest.mark.parametrize("executor", ["inline", "process"])
 @pytest.mark.parametrize(
     ("change", "text"),
     [(wrong_length, "not the head of a TFRecord"), (wrong_message, "is no tf.train.Example")],
 )
-def test_a_damaged_sample_is_named_or_skipped(
-    photos: list[Path], executor: str, change: Callable[[bytearray], None], text: str
+def test_a_damaged_sample_is_named(
+    photos: list[Path], change: Callable[[bytearray], None], text: str
 ) -> None:
     dataset = TFRecordDataset(photos)
-    assert len(dataset.tables) == 23
+    assert len(dataset) == 23
     offset = damage(photos[2], 3, change)
-    options: Any = {"batch_size": 4, **pool(executor, 1)}
-    with DataLoader(dataset, **options) as loader, pytest.raises(SampleError) as caught:
-        list(loader)
-    error = caught.value
-    assert (error.path, error.offset, error.key) == (str(photos[2]), offset, "3")
-    assert isinstance(error.__cause__, SampleFormatError)
-    assert text in str(error.__cause__)
-    assert error.__cause__.offset is not None
-    assert offset <= error.__cause__.offset < offset + 20
-    with DataLoader(dataset, on_error="skip", max_errors=5, **options) as loader:
-        labels = np.concatenate([labels for _, labels in loader]).tolist()
-        (only,) = loader.errors
-    assert labels == [label for label in range(23) if label != 8]
-    assert (only.path, only.offset, only.key) == (error.path, offset, "3")
+    with pytest.raises(SampleFormatError, match=text) as caught:
+        dataset[8]
+    assert (caught.value.path, caught.value.key) == (str(photos[2]), "3")
+    assert caught.value.offset is not None
+    assert offset <= caught.value.offset < offset + 20
 
 
 def test_wrong_data_are_found_on_request(photos: list[Path]) -> None:
@@ -481,50 +360,26 @@ def test_wrong_data_are_found_on_request(photos: list[Path]) -> None:
     with pytest.raises(SampleFormatError, match="checksum of the record's data is wrong") as caught:
         dataset[2]
     assert (caught.value.path, caught.value.offset, caught.value.key) == (str(photos[0]), offset, "2")
-    for executor in ("inline", "process"):
-        with DataLoader(dataset, 4, **pool(executor, 1), on_error="skip", max_errors=5) as loader:
-            labels = np.concatenate([labels for _, labels in loader]).tolist()
-        assert labels == [label for label in range(23) if label != 2]
+    with DataLoader(dataset, 4, **pool("process", 1), on_error="skip", max_errors=5) as loader:
+        assert labels_in(loader) == [label for label in range(23) if label != 2]
 
 
 def test_a_missing_package_is_named(photos: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from aioloader.formats.tfrecord.framing import crc32c_function
-
     crc32c_function.cache_clear()
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    assert_samples(TFRecordDataset(photos))
+    assert_numbered(TFRecordDataset(photos), 23)
     with pytest.raises(ImportError, match=r"google-crc32c.*pip install .aioloader\[tfrecord\]"):
         TFRecordDataset(photos, check_crc=True)
     with pytest.raises(ImportError, match=r"google-crc32c.*pip install .aioloader\[tfrecord\]"):
         list(TFRecordDataset(photos).check_shard(0))
 
 
-@pytest.mark.parametrize(
-    ("damaged", "text"),
-    [
-        (lambda data: data[:-1], "ends inside this record: it was truncated"),
-        (lambda data: data[:10], "ends inside this record: it was truncated"),
-        (lambda data: b"\xff" + data[1:], "not the head of a TFRecord"),
-        (lambda data: data + b"\0", "ends inside this record"),
-        (lambda data: data + bytes(16), "not the head of a TFRecord"),
-        (gzip.compress, "compressed as a whole.*gunzip < FILE > NEW"),
-    ],
-)
-def test_a_damaged_file_is_an_error_when_it_is_opened(
-    photos: list[Path], damaged: Callable[[bytes], bytes], text: str
-) -> None:
-    photos[3].write_bytes(damaged(photos[3].read_bytes()))
-    with pytest.raises(SampleFormatError, match=text) as caught:
+def test_a_damaged_file_is_an_error_when_it_is_opened(photos: list[Path]) -> None:
+    photos[3].write_bytes(photos[3].read_bytes()[:-1])
+    with pytest.raises(SampleFormatError, match="ends inside this record: it was truncated") as caught:
         TFRecordDataset(photos)[0]
     assert caught.value.path == str(photos[3])
     assert caught.value.offset is not None
-
-
-def test_a_compressed_file_is_not_opened_by_its_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(record(b"abc")))
-    with pytest.raises(UnknownFormatError, match="compressed"):
-        aioloader.open_dataset(path)
 
 
 def test_a_length_that_lies_takes_no_memory(tmp_path: Path) -> None:
@@ -536,8 +391,6 @@ def test_a_length_that_lies_takes_no_memory(tmp_path: Path) -> None:
         path.write_bytes(record(b"abc") + data)
         with pytest.raises(SampleFormatError, match="not the head of a TFRecord"):
             len(TFRecordDataset(path))
-        from aioloader.formats.tfrecord.framing import length_crc
-
         struct.pack_into("<I", data, 8, length_crc(length))
         path.write_bytes(record(b"abc") + data)
         with pytest.raises(SampleFormatError, match=text) as caught:
@@ -548,23 +401,8 @@ def test_a_length_that_lies_takes_no_memory(tmp_path: Path) -> None:
 # -- checks of whole files -------------------------------------------------------------------------------------------
 
 
-def faults_of(path: Path) -> tuple[list[SampleFormatError], int]:
-    """Return the faults of a file, and the number of valid records."""
-    pytest.importorskip("google_crc32c", reason="needs google-crc32c")
-    faults, checking = [], TFRecordDataset(path).check_shard(0)
-    while True:
-        try:
-            faults.append(next(checking))
-        except StopIteration as stop:
-            return faults, stop.value
-
-
-def test_a_valid_file_has_no_faults(photos: list[Path]) -> None:
-    assert 0 in SIZES
-    assert [faults_of(path) for path in photos] == [([], size) for size in SIZES]
-
-
 def test_every_fault_is_found(tmp_path: Path) -> None:
+    pytest.importorskip("google_crc32c", reason="needs google-crc32c")
     payloads = [image_example(png(place), place) for place in range(9)]
     payloads[2] = b"\x0a\x05ab"
     payloads[3] = b""
@@ -576,7 +414,7 @@ def test_every_fault_is_found(tmp_path: Path) -> None:
     data[places[5] - 1] ^= 1  # their CRC
     data[places[6]] ^= 1  # a length
     path.write_bytes(data)
-    faults, valid = faults_of(path)
+    faults, valid = faults_of(TFRecordDataset(path))
     assert valid == 3
     assert [(fault.key, fault.offset) for fault in faults] == [
         ("1", places[1]),
@@ -595,20 +433,11 @@ def test_every_fault_is_found(tmp_path: Path) -> None:
         assert text in str(fault)
 
 
-@pytest.mark.parametrize("nbytes", [3, 15, 40])
-def test_the_end_of_a_truncated_file_is_one_fault(photos: list[Path], nbytes: int) -> None:
-    begin = TFRecordDataset(photos[2]).location(10).offset or 0
-    os.truncate(photos[2], begin + nbytes)
-    (fault,), valid = faults_of(photos[2])
-    assert (valid, fault.key, fault.offset) == (10, "10", begin)
-    assert "ends inside this record" in str(fault)
-
-
 def test_a_compressed_file_is_one_fault(photos: list[Path]) -> None:
+    pytest.importorskip("google_crc32c", reason="needs google-crc32c")
     photos[0].write_bytes(gzip.compress(photos[0].read_bytes()))
-    (fault,), valid = faults_of(photos[0])
-    assert valid == 0
-    assert "compressed as a whole (GZIP)" in str(fault)
+    (fault,), valid = faults_of(TFRecordDataset(photos[0]))
+    assert (valid, "compressed as a whole (GZIP)" in str(fault)) == (0, True)
 
 
 def test_the_check_reports_its_progress(tmp_path: Path) -> None:
