@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import tracemalloc
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import example as case
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aioloader.formats.tfrecord import example as module
 from aioloader.formats.tfrecord.example import (
     ExampleWalk,
     MessageFault,
@@ -393,23 +393,20 @@ def test_a_name_that_is_not_text_is_a_fault_if_all_are_wanted() -> None:
     assert feature_values(data, wanted_features(("a",)))[b"a"] == 2
 
 
-@pytest.mark.parametrize(
-    "feature",
-    [
-        field(1, field(1, b"") * ((1 << 20) + 1)),
-        field(3, b"\x08\x01" * ((1 << 20) + 1)),
-        field(3, b"\x0a\x00" * 10 + b"\x08\x01" * (1 << 20) + b"\x08\x01"),
-    ],
-)
-def test_values_that_take_much_memory_are_limited(feature: bytes) -> None:
-    with pytest.raises(MessageFault, match="too many values"):
-        feature_value(memoryview(feature), [(0, len(feature))])
+def test_values_that_take_much_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module._MOST_VALUES == 1 << 20
+    most = 1000
+    monkeypatch.setattr(module, "_MOST_VALUES", most)
 
+    def count(feature: bytes) -> int:
+        return len(feature_value(memoryview(feature), [(0, len(feature))]))
 
-def test_floats_that_are_not_packed_are_not_limited() -> None:
-    feature = field(2, (b"\x0d" + struct.pack("<f", 0.5)) * ((1 << 20) + 1))
-    found = feature_value(memoryview(feature), [(0, len(feature))])
-    assert (len(found), float(found.sum())) == ((1 << 20) + 1, (1 << 19) + 0.5)
+    for value, number, before in ((field(1, b""), 1, b""), (b"\x08\x01", 3, b"\x0a\x00" * 10)):
+        assert count(field(number, before + value * most)) == most
+        with pytest.raises(MessageFault, match="too many values"):
+            count(field(number, before + value * (most + 1)))
+    # Floats that are not packed take no object each.
+    assert count(float_list(*[0.5] * (most + 1), packed=False)) == most + 1
 
 
 def test_memory_for_names_is_bounded() -> None:

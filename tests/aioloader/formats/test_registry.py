@@ -17,6 +17,7 @@ import aioloader
 from aioloader import cli
 from aioloader.errors import SampleError, SampleFormatError, UnknownFormatError
 from aioloader.formats import EncodedDataset, Format, base, register
+from aioloader.tools import bench
 from tests.aioloader.service.images import jpeg
 from tests.cases import with_cases
 
@@ -135,14 +136,20 @@ def test_what_read_must_not_return_is_named(box: Path, returned: list[Any], reas
         (["index"], "no index is needed"),
         (["bench", "--seconds", "0.1", "--rounds", "1", "--size", "16"], "images/s"),
         (["pack", "OUT"], "6 records of 2 classes"),
-        (["index", "--crops"], ".crops"),
+        (["index", "--crops", "--num-workers", "1"], ".crops"),
         (["view", "--export", "OUT"], "6 of 6 samples"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_every_command_works_on_it(
-    command: list[str], found: str, box: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    command: list[str],
+    found: str,
+    box: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(bench, "default_settings", lambda cores: [bench.Setting("inline", 0)])
     if "--crops" in command:
         pytest.importorskip("numba")
     if "view" in command:
