@@ -2,9 +2,7 @@
 
 import gzip
 import hashlib
-import io
 import pickle
-import tarfile
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,24 +16,9 @@ from aioloader import abc
 from aioloader.datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST
 from aioloader.datasets.resolve import resolve
 from aioloader.formats.arrays import vision
+from tests.aioloader.datasets.vision_files import cifar_rows, idx, write_cifar, write_mnist
 from tests.aioloader.formats.tars import header
 from tests.cases import with_cases
-
-
-def idx(array: Any) -> bytes:
-    head = bytes((0, 0, 8, array.ndim)) + b"".join(extent.to_bytes(4, "big") for extent in array.shape)
-    return head + array.tobytes()
-
-
-def write_mnist(root: Path, part: str, count: int, packed: bool) -> tuple[Any, Any]:
-    rng = np.random.RandomState(count)
-    images = rng.randint(0, 256, (count, 28, 28)).astype(np.uint8)
-    labels = rng.randint(0, 10, count).astype(np.uint8)
-    for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
-        data = idx(array)
-        name = f"{part}-{kind}-ubyte"
-        (root / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(data) if packed else data)
-    return images, labels
 
 
 @pytest.mark.parametrize(("cls", "part", "packed"), [(MNIST, "train", True), (FashionMNIST, "t10k", False)])
@@ -78,22 +61,6 @@ def test_a_damaged_gz_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="damaged"):
             MNIST(tmp_path)
-
-
-def cifar_rows(count: int, label_bytes: int, seed: int) -> Any:
-    return np.random.RandomState(seed).randint(0, 256, (count, label_bytes + 3072)).astype(np.uint8)
-
-
-def write_cifar(root: Path, files: dict[str, Any], archive: str | None) -> None:
-    if archive is None:
-        for name, rows in files.items():
-            (root / name).write_bytes(rows.tobytes())
-        return
-    with tarfile.open(root / archive, "w:gz") as tar:
-        for name, rows in files.items():
-            member = tarfile.TarInfo(f"some-folder/{name}")
-            member.size = rows.nbytes
-            tar.addfile(member, io.BytesIO(rows.tobytes()))
 
 
 @pytest.mark.parametrize("archive", [None, "cifar-10-binary.tar.gz"], ids=["flat", "archive"])

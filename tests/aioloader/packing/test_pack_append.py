@@ -15,6 +15,7 @@ from aioloader.cli import main
 from aioloader.packing import run as run_module
 from aioloader.tools.pack import pack
 from recordio import _partial_files
+from tests.aioloader.packing import sample_sets
 
 
 def folder_of(root: Path, files: dict[str, bytes]) -> Path:
@@ -37,13 +38,10 @@ def more(tmp_path: Path) -> Path:
     return folder_of(tmp_path / "more", {"ant/1.jpg": b"a1", "dog/1.jpg": b"d1", "owl/2.jpg": b"o2"})
 
 
-def records(rec: Path) -> list[tuple[Any, int, bytes]]:
+def records(rec: Path) -> list[tuple[int, int, bytes]]:
     """Return (key, label, payload) of each record, by a scan, after a check of the index."""
     assert recordio.verify(rec).ok
-    with recordio.RecordReader(rec) as reader:
-        keys = list(reader.keys)
-        unpacked = [recordio.unpack(record) for record in reader]
-    return [(key, int(header.label), bytes(body)) for key, (header, body) in zip(keys, unpacked, strict=True)]
+    return [(header.id, int(header.label), image) for header, image in sample_sets.records(rec)]
 
 
 def state(folder: Path, stem: str = "set") -> dict[str, bytes]:
@@ -213,9 +211,3 @@ def test_a_file_without_what_is_needed_is_refused(out: Path, more: Path) -> None
     out.with_suffix(".idx").unlink()
     with pytest.raises(FileNotFoundError, match="has no index"):
         pack(more, out, append=True)
-
-
-def test_the_command_appends(out: Path, more: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pack", str(more), str(out), "--append", "--pass-through"]) == 0
-    assert "6 records of 4 classes" in capsys.readouterr().out
-    assert records(out) == EXPECTED

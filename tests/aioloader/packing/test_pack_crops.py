@@ -18,6 +18,7 @@ from aioloader.crop_index.writer import fits
 from aioloader.packing import encoding
 from aioloader.tools.crops import index_crops
 from aioloader.tools.pack import PackReport, pack
+from tests.executors import pool
 
 pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
 
@@ -63,14 +64,12 @@ def check(report: PackReport, refused: int = 1) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"shards": 3, "shuffle": True},
-        {"executor": "inline", "train_ratio": 0.5},
+        {"executor": "inline", "shards": 3, "shuffle": True, "train_ratio": 0.5},
         {"resize": 180},
         {"encoding": "jpg", "quality": 95},
-        {"pass_through": True, "executor": "process", "num_workers": 1},
+        {"pass_through": True, **pool("process", 1)},
     ],
-    ids=["keep", "shards", "parts", "resize", "jpg", "process"],
+    ids=["keep", "resize", "jpg", "process"],
 )
 def test_every_record_has_its_entry(images: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     report = pack(images, tmp_path / "set", crops=True, **options)

@@ -20,16 +20,9 @@ from aioloader.transforms import (
     image_size,
     raw_image,
 )
-
-
-def bodies(rec: Path) -> list[bytes]:
-    with recordio.RecordReader(rec) as reader:
-        return [bytes(recordio.unpack(record)[1]) for record in reader]
-
-
-def labels(rec: Path) -> list[float]:
-    with recordio.RecordReader(rec) as reader:
-        return [float(recordio.unpack(record)[0].label) for record in reader]
+from tests.aioloader.datasets.batches import assert_same, batches_of
+from tests.aioloader.packing.sample_sets import bodies, records
+from tests.cases import with_cases
 
 
 def sources(folder: Path) -> list[bytes]:
@@ -53,7 +46,7 @@ def test_shuffled_records_are_the_same_ones_in_an_order_of_the_seed(
 
     lines = [line.split("\t") for line in mixed.lst.read_text().splitlines()]
     assert [int(key) for key, _, _ in lines] == list(range(plain.records))
-    assert [float(label) for _, label, _ in lines] == labels(mixed.rec)
+    assert [float(label) for _, label, _ in lines] == [header.label for header, _ in records(mixed.rec)]
     assert [(photo_folder / path).read_bytes() for _, _, path in lines] == bodies(mixed.rec)
 
 
@@ -75,21 +68,14 @@ def test_raw_records_are_the_decoded_upright_images(photo_folder: Path, tmp_path
 
 def test_batches_of_raw_records_are_those_of_the_files(photo_folder: Path, tmp_path: Path) -> None:
     report = pack(photo_folder, tmp_path / "raw", encoding="raw")
-    crop = RandomResizedCrop(32)
-    options = {"batch_size": 7, "shuffle": True, "seed": 5}
-    direct = aioloader.DataLoader(
-        aioloader.ImageFolderDataset(str(photo_folder)).transform_first(crop), **options, num_workers=0
+    direct, packed = (
+        batches_of(dataset.transform_first(RandomResizedCrop(32)), batch_size=7)
+        for dataset in (
+            aioloader.ImageFolderDataset(str(photo_folder)),
+            aioloader.ImageRecordDataset(str(report.rec)),
+        )
     )
-    packed = aioloader.DataLoader(
-        aioloader.ImageRecordDataset(str(report.rec)).transform_first(crop),
-        **options,
-        num_workers=2,
-        executor="process",
-    )
-    with direct, packed:
-        for (images, numbers), (expected, classes) in zip(packed, direct, strict=True):
-            np.testing.assert_array_equal(images, expected, strict=True)
-            np.testing.assert_array_equal(numbers, classes)
+    assert_same(packed, direct)
 
 
 def test_what_a_foreign_transform_keeps_of_a_raw_image_stays(photo_folder: Path, tmp_path: Path) -> None:
@@ -233,9 +219,7 @@ def test_a_damaged_image_can_be_left_out(with_damage: Path, tmp_path: Path) -> N
     assert report.records == 2
     assert done == [1, 2, 3, 4]
     assert report.lst.read_text() == "0\t0.000000\ta/1.jpg\n1\t1.000000\tb/4.jpg\n"
-    with recordio.RecordReader(report.rec) as reader:
-        assert list(reader.keys) == [0, 1]
-        assert [recordio.unpack(record)[0].id for record in reader] == [0, 1]
+    assert [header.id for header, _ in records(report.rec)] == [0, 1]
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -262,7 +246,7 @@ def test_a_file_that_goes_missing_is_named(tmp_path: Path, on_error: str) -> Non
         assert "No such file" in reason
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("options", "message"),
     [
         ({"encoding": "gif"}, "encoding must be one of keep, raw"),
@@ -321,12 +305,16 @@ def test_the_command_names_what_it_left_out(
     with_damage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["pack", str(with_damage), str(tmp_path / "out"), "--encoding", "raw"]
-    assert main(argv) == 1
-    assert "2-cut.jpg" in capsys.readouterr().err
+    for words in ([], ["--on-error", "raise"]):
+        assert main([*argv, *words]) == 1
+        told = capsys.readouterr().err
+        assert "2-cut.jpg" in told
+        assert "--on-error skip leaves out images that cannot be packed" in told
     assert main([*argv, "--on-error", "skip"]) == 0
     captured = capsys.readouterr()
     assert "2-cut.jpg" in captured.err
     assert "3-text.png" in captured.err
+    assert "--on-error" not in captured.err
     assert "2 left out" in captured.out
 
 

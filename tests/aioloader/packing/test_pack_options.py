@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ import numpy as np
 import pytest
 import simplejpeg
 
-import recordio
 from aioloader.cli import _parser, main
 from aioloader.tools.draw import draw_image
 from aioloader.tools.pack import PackReport, pack
 from aioloader.transforms import decode_image, image_size, raw_image
-from tests.aioloader.packing.test_pack_failures import folder
+from tests.aioloader.packing.sample_sets import bodies, write_folder
 from tests.executors import pool
 
 IMAGE = draw_image(5, height=60, width=90)
@@ -53,9 +53,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def packed(source: Path, out: Path, **options: Any) -> tuple[dict[str, bytes], PackReport]:
     report = pack(source, out / "set", **options)
-    with recordio.RecordReader(report.rec) as reader:
-        bodies = [bytes(recordio.unpack(record)[1]) for record in reader]
-    return dict(zip(SOURCES, bodies, strict=True)), report
+    return dict(zip(SOURCES, bodies(report.rec), strict=True)), report
 
 
 @pytest.mark.parametrize("options", [{}, {"pass_through": True}, {"resize": 200}, {"quality": 3}])
@@ -145,19 +143,13 @@ def test_images_are_upright_with_all_kept_metadata(tmp_path: Path, turned: str) 
     else:
         data = SOURCES["d-alpha.png"]
         chunk = b"eXIf" + exif
-        data = data[:33] + len(exif).to_bytes(4, "big") + chunk + _crc(chunk) + data[33:]
+        crc = zlib.crc32(chunk).to_bytes(4, "big")
+        data = data[:33] + len(exif).to_bytes(4, "big") + chunk + crc + data[33:]
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / f"a.{turned}").write_bytes(data)
     for color in (1, 0, -1):
         report = pack(tmp_path / "in", tmp_path / f"set{color}", encoding="png", color=color)
-        with recordio.RecordReader(report.rec) as reader:
-            assert image_size(recordio.unpack(reader[0])[1])[1:] == (90, 60)
-
-
-def _crc(chunk: bytes) -> bytes:
-    import zlib
-
-    return zlib.crc32(chunk).to_bytes(4, "big")
+        assert image_size(bodies(report.rec)[0])[1:] == (90, 60)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +168,7 @@ def test_executors_and_workers_change_no_byte(source: Path, tmp_path: Path, opti
 
 
 def test_the_report_says_all(tmp_path: Path) -> None:
-    source = folder(tmp_path / "in", {2, 6}, 10)
+    source = write_folder(tmp_path / "in", {2, 6}, 10)
     (source / "none").mkdir()
     (source / "outside.jpg").write_bytes(b"")
     report = pack(source, tmp_path / "set", resize=8, on_error="skip", shuffle=True, seed=7)

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import recordio
 from aioloader import DataLoader, ImageRecordDataset
 from aioloader.cli import main
 from aioloader.packing.options import PackOptions
 from aioloader.packing.plan import Plan, make_plan
 from aioloader.tools.pack import PackReport, list_images, pack
-from tests.aioloader.packing.test_pack_failures import folder
+from tests.aioloader.packing.sample_sets import bodies, records, write_folder
 from tests.cases import with_cases
 
 OUT = Path("set.rec")
@@ -98,23 +97,17 @@ def test_names_of_files(options: dict[str, Any], names: list[str]) -> None:
 
 
 def test_shards_of_parts_hold_every_image_once_and_read_back_as_one(tmp_path: Path) -> None:
-    source = folder(tmp_path / "in", set(), 40)
+    source = write_folder(tmp_path / "in", set(), 40)
     report = pack(source, tmp_path / "set", train_ratio=0.7, test_ratio=0.1, shards=3)
     wanted = sorted(path.read_bytes() for path, _ in list_images(source)[1])
-    bodies = []
     for file in report.files:
-        with recordio.RecordReader(file.rec) as reader:
-            bodies += [bytes(recordio.unpack(record)[1]) for record in reader]
         assert file.records == len(file.lst.read_text().splitlines())  # type: ignore[union-attr]
         assert file.nbytes == file.rec.stat().st_size
-    assert sorted(bodies) == wanted
+    assert sorted(body for file in report.files for body in bodies(file.rec)) == wanted
     assert (report.records, report.labels) == (40, {0.0: 20, 1.0: 20})
     # The shards of a part are numbered consecutively.
-    keys = []
-    for place in sorted(tmp_path.glob("set_train-*.rec")):
-        with recordio.RecordReader(place) as reader:
-            keys += list(reader.keys)
-    assert keys == list(range(28))
+    parts = sorted(tmp_path.glob("set_train-*.rec"))
+    assert [header.id for place in parts for header, _ in records(place)] == list(range(28))
     dataset = ImageRecordDataset(tmp_path / "set_train-*.rec")
     assert len(dataset) == 28
     labels: list[int] = []
@@ -130,7 +123,7 @@ def test_shards_of_parts_hold_every_image_once_and_read_back_as_one(tmp_path: Pa
 
 
 def test_a_replacement_never_comes_from_another_part(tmp_path: Path) -> None:
-    source = folder(tmp_path / "in", set(), 40)
+    source = write_folder(tmp_path / "in", set(), 40)
     options: dict[str, Any] = {"encoding": "raw", "train_ratio": 0.5, "test_ratio": 0.25, "shards": 2}
 
     def names_of(report: PackReport, part: str) -> list[str]:
@@ -155,7 +148,7 @@ def test_a_replacement_never_comes_from_another_part(tmp_path: Path) -> None:
 
 
 def test_the_command_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = folder(tmp_path / "in", set(), 40)
+    source = write_folder(tmp_path / "in", set(), 40)
     words = ["pack", str(source), str(tmp_path / "set"), "--train-ratio", "0.5", "--shards", "8", "--shuffle"]
     assert main(words) == 0
     told = capsys.readouterr().out
@@ -170,27 +163,16 @@ def test_the_command_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_files_of_an_output_without_a_folder_are_in_the_current_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = folder(tmp_path / "in", set(), 4)
+    source = write_folder(tmp_path / "in", set(), 4)
     monkeypatch.chdir(tmp_path)
     assert main(["pack", str(source), "set", "--shards", "2"]) == 0
     assert "2 files in .: 4 records" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--on-error", "raise"], []])
-def test_the_command_says_how_to_leave_out_an_image(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    source = folder(tmp_path / "in", {1}, 4)
-    assert main(["pack", str(source), str(tmp_path / "set"), "--resize", "8", *words]) == 1
-    assert "--on-error skip leaves out images that cannot be packed" in capsys.readouterr().err
-    assert main(["pack", str(source), str(tmp_path / "set"), "--resize", "8", "--on-error", "skip"]) == 0
-    assert "--on-error" not in capsys.readouterr().err
-
-
 def test_classes_that_training_does_not_have_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = folder(tmp_path / "in", set(), 12)
+    source = write_folder(tmp_path / "in", set(), 12)
     image = (source / "cat" / "000.jpg").read_bytes()
     for name in "abcdef":
         (source / name).mkdir()

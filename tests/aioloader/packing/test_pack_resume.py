@@ -19,18 +19,14 @@ import recordio
 from aioloader import SampleError
 from aioloader.cli import main
 from aioloader.tools.pack import PackBusyError, PackError, pack
-from tests.aioloader.packing.test_pack_failures import folder
+from tests.aioloader.packing.sample_sets import files, stop_at, write_folder
 
 COUNT = 40
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folder(tmp_path_factory.mktemp("source"), {3, 4, 11, 19, 20, 39}, COUNT)
-
-
-def files(place: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+    return write_folder(tmp_path_factory.mktemp("source"), {3, 4, 11, 19, 20, 39}, COUNT)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -45,14 +41,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "untouched": {"pass_through": True, "shards": 4, "seed": 9, "shuffle": True},
 }
-
-
-def stop_at(done: int) -> Any:
-    def tick(now: int) -> None:
-        if now == done:
-            raise KeyboardInterrupt
-
-    return tick
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -85,81 +73,77 @@ def test_what_was_stopped_again_and_again_is_the_same_in_the_end(
 
 
 KILLED = """
-    import os, signal, sys
+    import itertools, json, os, signal, sys
+    from pathlib import Path
+    import recordio
     from aioloader.tools.pack import pack
-    from aioloader.packing import run
 
-    place = sys.argv[1]
-    at = int(sys.argv[4])
+    source, out, kills = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def tick(done):
-        if place == "image" and done == at:
-            die()
-
-    def dies_after(name, original):
-        seen = 0
+    def dies_after(at, original):
+        calls = itertools.count(1)
         def wrapped(*args, **options):
-            nonlocal seen
             result = original(*args, **options)
-            seen += 1
-            if place == name and seen == at:
-                die()
+            next(calls) == at and die()
             return result
         return wrapped
 
-    from pathlib import Path
-    import recordio
-    os.fsync = dies_after("fsync", os.fsync)
-    Path.replace = dies_after("replace", Path.replace)
-    Path.unlink = dies_after("unlink", Path.unlink)
-    recordio.RecordWriter.flush = dies_after("flush", recordio.RecordWriter.flush)
-    pack(sys.argv[2], sys.argv[3], sync_s=0, encoding="png", on_error="replace", shards=3, num_workers=2, tick=tick)
-    print("whole")
+    def run(place, at):
+        owner = {"fsync": os, "replace": Path, "unlink": Path, "flush": recordio.RecordWriter}.get(place)
+        if owner is not None:
+            setattr(owner, place, dies_after(at, getattr(owner, place)))
+        options = {"encoding": "png", "on_error": "replace", "shards": 3, "num_workers": 2}
+        tick = lambda done: place == "image" and done == at and die()
+        pack(source, out / f"{place}{at}" / "set", sync_s=0, tick=tick, **options)
+
+    for place, at in kills:
+        child = os.fork()
+        if child == 0:
+            run(place, at)
+            os._exit(0)
+        print(place, at, os.waitpid(child, 0)[1])
 """
 
 
-def killed(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+def program(script: str, *words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def killed(source: Path, out: Path, kills: list[tuple[str, int]]) -> list[Path]:
+    """Kill a packing behind each of these calls, "image" being a packed one; return the folders of the files."""
+    done = program(KILLED, source, out, json.dumps(kills))
+    assert done.stdout.splitlines() == [f"{place} {at} {int(signal.SIGKILL)}" for place, at in kills], (
+        done.stderr
+    )
+    return [out / f"{place}{at}" for place, at in kills]
+
+
+PNG: dict[str, Any] = {"encoding": "png", "on_error": "replace", "shards": 3}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("place", "numbers"),
-    [
-        ("image", (1, 27, 40)),
-        ("fsync", (1, 5, 77)),
-        ("flush", (17,)),
-        ("unlink", (1, 4)),
-        ("replace", (1, 5, 10)),
-    ],
-)
-def test_a_killed_packing_goes_on(source: Path, tmp_path: Path, place: str, numbers: tuple[int, ...]) -> None:
-    options = {"encoding": "png", "on_error": "replace", "shards": 3}
-    pack(source, tmp_path / "whole" / "set", **options)  # type: ignore[arg-type]
-    for number in numbers:
-        out = tmp_path / f"{number}" / "set"
-        done = killed(KILLED, place, source, out, number)
-        assert (done.returncode, done.stdout) == (-signal.SIGKILL, ""), done.stderr
-        if place != "replace":
-            assert not list(out.parent.glob("*.rec"))
-        pack(source, out, **options)  # type: ignore[arg-type]
-        assert files(out.parent) == files(tmp_path / "whole")
+def test_a_killed_packing_goes_on(source: Path, tmp_path: Path) -> None:
+    pack(source, tmp_path / "whole" / "set", **PNG)
+    kills = [("image", at) for at in (1, 27, 40)] + [("fsync", at) for at in (1, 5, 77)]
+    kills += [("flush", 17), ("unlink", 1), ("unlink", 4), *(("replace", at) for at in (1, 5, 10))]
+    for (place, _), out in zip(kills, killed(source, tmp_path, kills), strict=True):
+        assert place == "replace" or not list(out.glob("*.rec"))
+        pack(source, out / "set", **PNG)
+        assert files(out) == files(tmp_path / "whole")
 
 
 def test_a_kill_leaves_nothing_that_is_named_like_a_whole_file(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out" / "set"
-    assert killed(KILLED, "image", source, out, 30).returncode == -signal.SIGKILL
-    assert {path.suffix for path in out.parent.iterdir()} == {".partial"}
+    (out,) = killed(source, tmp_path, [("image", 30)])
+    assert {path.suffix for path in out.iterdir()} == {".partial"}
     begun = []
-    options: dict[str, Any] = {"encoding": "png", "on_error": "replace", "shards": 3}
-    pack(source, out, **options, begin=lambda *facts: begun.append(facts))
-    pack(source, tmp_path / "whole" / "set", **options)
+    pack(source, out / "set", **PNG, begin=lambda *facts: begun.append(facts))
+    pack(source, tmp_path / "whole" / "set", **PNG)
     assert begun == [(29, COUNT, "")]  # the image was reported, but not yet synced
-    assert files(out.parent) == files(tmp_path / "whole")
+    assert files(out) == files(tmp_path / "whole")
 
 
 INTERRUPTED = """
@@ -181,18 +165,9 @@ INTERRUPTED = """
 def test_ctrl_c_says_that_the_same_command_goes_on_and_it_does(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "pack",
-        str(source),
-        str(tmp_path / "out" / "set"),
-        "--encoding",
-        "raw",
-        "--on-error",
-        "skip",
-        "--seed",
-        "3",
-    ]
-    done = killed(INTERRUPTED, *words)
+    words = ["pack", str(source), str(tmp_path / "out" / "set"), "--seed", "3"]
+    words += ["--encoding", "raw", "--on-error", "skip"]
+    done = program(INTERRUPTED, *words)
     assert done.returncode == 130, done.stderr
     assert "run the same command again to resume" in done.stderr
     assert "Traceback" not in done.stderr
@@ -245,7 +220,7 @@ def test_other_options_start_again_and_say_so(
 
 @pytest.mark.parametrize("change", ["content", "time", "gone", "new", "list"])
 def test_other_images_start_again_and_say_so(tmp_path: Path, change: str) -> None:
-    root = folder(tmp_path / "in", set(), COUNT)
+    root = write_folder(tmp_path / "in", set(), COUNT)
     last = sorted(root.rglob("*.jpg"))[-1]
     listed = tmp_path / "in.lst"
     listed.write_text("".join(f"{n}\t0\tcat/{n:03}.jpg\n" for n in range(20)) * 1)
@@ -339,14 +314,7 @@ def test_failures_of_before_come_back_with_their_causes(source: Path, tmp_path: 
     stopped(source, tmp_path / "set")
     report = pack(source, tmp_path / "set", encoding="raw", on_error="skip")
     assert all(isinstance(error, SampleError) for error in report.errors)
-    assert [Path(str(error.path)).stem for error in report.errors] == [
-        "003",
-        "004",
-        "011",
-        "019",
-        "020",
-        "039",
-    ]
+    assert [int(Path(str(error.path)).stem) for error in report.errors] == [3, 4, 11, 19, 20, 39]
     found = json.loads((tmp_path / "set.json").read_text())
     assert found["failed_by_reason"] == {"DecodeError": 6}
     assert found["counts"]["left_out"] == 6

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,17 @@ import numpy as np
 import pytest
 
 import aioloader
-import recordio
 from aioloader.cli import main
 from aioloader.packing.lists import read_lines
 from aioloader.packing.sources import list_source
 from aioloader.tools.im2rec import main as im2rec
 from aioloader.tools.pack import pack
 from aioloader.transforms import raw_image
+from tests.aioloader.datasets.vision_files import cifar_rows, write_cifar, write_mnist
+from tests.aioloader.packing.sample_sets import records
 
 DATA = Path(__file__).parents[2] / "data" / "mxnet"
 GOLDEN = DATA / "im2rec_src"
-
-
-def records(rec: Path) -> list[tuple[recordio.IRHeader, bytes]]:
-    with recordio.RecordReader(rec) as reader:
-        return [recordio.unpack(record) for record in reader]
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
@@ -61,8 +55,6 @@ def test_ids_are_keys_and_labels_are_written_as_they_are(tmp_path: Path) -> None
     (tmp_path / "some.lst").write_text("\n".join(lines) + "\n\n")
     report = pack(tmp_path / "some.lst", tmp_path / "out", root=GOLDEN)
     assert [header.id for header, _ in records(report.rec)] == [7, 3, 2**62]
-    with recordio.RecordReader(report.rec) as reader:
-        assert list(reader.keys) == [7, 3, 2**62]
     made = report.lst.read_text().splitlines()
     assert [tuple(map(float, line.split("\t")[1:-1])) for line in made] == labels
     assert made[1] == f"3\t1.000000\t2.500000\t{names[1]}"
@@ -136,43 +128,29 @@ def test_a_file_of_somebody_else_is_not_replaced_by_the_report(tmp_path: Path) -
 # -- sets --------------------------------------------------------------------------------------------------------------
 
 
-def mnist(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    made = {}
+def mnist(folder: Path) -> dict[str, tuple[Any, Any]]:
+    """Write MNIST, and return images and labels of each part."""
     folder.mkdir(parents=True)
-    for part, name, count in (("train", "train", 30), ("test", "t10k", 12)):
-        rng = np.random.default_rng(count)
-        images = rng.integers(0, 256, (count, 28, 28), np.uint8)
-        labels = rng.integers(0, 10, count, np.uint8)
-        head = struct.pack(">HBBIII", 0, 8, 3, count, 28, 28)
-        (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(head + images.tobytes()))
-        head = struct.pack(">HBBI", 0, 8, 1, count)
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
-        made[part] = images[..., None], labels
-    return made
+    parts = {"train": ("train", 30), "test": ("t10k", 12)}
+    return {part: write_mnist(folder, *names, packed=part == "train") for part, names in parts.items()}
 
 
-def cifar(folder: Path, kind: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    made: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+def cifar(folder: Path, kind: str) -> dict[str, tuple[Any, Any]]:
+    """Write CIFAR, and return images and labels of each part."""
     folder.mkdir(parents=True)
-    names = {
-        "cifar10": [*[("train", f"data_batch_{n}.bin") for n in range(1, 6)], ("test", "test_batch.bin")],
-        "cifar100": [("train", "train.bin"), ("test", "test.bin")],
-    }[kind]
-    for seed, (part, name) in enumerate(names):
-        rng = np.random.default_rng(seed)
-        planes = rng.integers(0, 256, (6, 3, 32, 32), np.uint8)
-        labels = rng.integers(0, 10 if kind == "cifar10" else 100, 6, np.uint8)
-        coarse = [] if kind == "cifar10" else [np.zeros((6, 1), np.uint8)]
-        rows = np.concatenate([*coarse, labels[:, None], planes.reshape(6, -1)], axis=1)
-        (folder / name).write_bytes(rows.tobytes())
-        images = planes.transpose(0, 2, 3, 1)
-        before = made.get(part)
-        made[part] = (
-            (images, labels)
-            if before is None
-            else (np.concatenate([before[0], images]), np.concatenate([before[1], labels]))
-        )
-    return made
+    width, classes = (1, 10) if kind == "cifar10" else (2, 100)
+    files = {f"data_batch_{n}.bin": "train" for n in range(1, 6)} if width == 1 else {"train.bin": "train"}
+    made: dict[str, list[Any]] = {}
+    for seed, (name, part) in enumerate({**files, f"test{'_batch' * (width == 1)}.bin": "test"}.items()):
+        rows = cifar_rows(6, width, seed)
+        rows[:, width - 1] %= classes
+        write_cifar(folder, {name: rows}, None)
+        made.setdefault(part, []).append(rows)
+    tables = {part: np.concatenate(rows) for part, rows in made.items()}
+    return {
+        part: (rows[:, width:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), rows[:, width - 1])
+        for part, rows in tables.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -188,12 +166,12 @@ def test_sets_come_out_as_they_are(tmp_path: Path, kind: str, encoding: str | No
         for (_, body), image in zip(found, images, strict=True):
             assert body.startswith(b"\x89PNG") == (encoding is None)
             pixels = raw_image(body) if encoding else cv2.imdecode(np.frombuffer(body, np.uint8), -1)
-            if not encoding:
-                pixels = pixels[..., ::-1] if pixels.ndim == 3 else pixels[..., None]
-            np.testing.assert_array_equal(pixels, image)
+            if not encoding and pixels.ndim == 3:
+                pixels = pixels[..., ::-1]
+            np.testing.assert_array_equal(pixels.squeeze(), image)
     flag = 0 if "mnist" in kind else 1
     dataset = aioloader.ImageRecordDataset(tmp_path / "set_test.rec", flag=flag)
-    np.testing.assert_array_equal(dataset[3][0], wanted["test"][0][3])
+    np.testing.assert_array_equal(dataset[3][0].squeeze(), wanted["test"][0][3])
     report = json.loads((tmp_path / "set.json").read_text())
     assert [file["part"] for file in report["files"]] == ["train", "test"]
     assert len(report["classes"]) == (100 if kind == "cifar100" else 10)
