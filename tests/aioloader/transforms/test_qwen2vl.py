@@ -119,7 +119,10 @@ def test_results_are_those_of_the_published_processor() -> None:
     processor = Qwen2VLImageProcessor()
     pixels = np.random.default_rng(4).integers(0, 256, (45, 67, 4), np.uint8)
     for image in (*map(rare, RARE_MODES), pixels, pixels[:, :, :3], pixels[:, :, :1], pixels[:, :, 0]):
-        same(processor(image), published()({})([image[:, :, None] if np.ndim(image) == 2 else image]))
+        same(
+            processor(image),
+            published()({})([np.atleast_3d(image) if isinstance(image, np.ndarray) else image]),
+        )
     for data in encoded().values():
         same(processor(decoded(data, processor)), published()({})([Image.open(io.BytesIO(data))]))
 
