@@ -18,8 +18,7 @@ from aioloader.crop_index.lookup import AUTO
 from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.formats import image_size
-from aioloader.transforms.fused import NeededRegion
-from aioloader.transforms.fused_views import plan_of
+from aioloader.transforms.fused import NeededRegion, plan_of
 from aioloader.transforms.lazy_image import LazyImageReader, Scratch
 from recordio import MAGIC, extract, payload_spans, unpack
 

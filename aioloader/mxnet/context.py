@@ -5,21 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from aioloader.mxnet.base import MXNetError
+from aioloader.mxnet.base import MXNetError, exported
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-__all__ = (
-    "Context",
-    "cpu",
-    "cpu_pinned",
-    "current_context",
-    "gpu",
-    "gpu_memory_info",
-    "host_context",
-    "num_gpus",
-)
 
 _TYPE_IDS = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
 _current = threading.local()
@@ -141,3 +130,6 @@ def host_context(context: Context | None) -> Context:
             'or let the loader do it: aioloader.DataLoader(..., output="torch", pin_memory=True)'
         )
     return context
+
+
+__all__ = exported(globals(), module=__name__)

@@ -11,28 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recordio
-from aioloader.mxnet.base import MXNetError, methods_of, open_readers, overrides
+from aioloader.mxnet.base import MXNetError, exported, methods_of, open_readers, overrides
 from aioloader.mxnet.base import check_call as check_call
-from recordio import IRHeader, RecordIOError, unpack, unpack_img
+from recordio import IRHeader as IRHeader
+from recordio import RecordIOError
+from recordio import unpack as unpack
+from recordio import unpack_img as unpack_img
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
-
-__all__ = (
-    "CorruptRecordError",
-    "IRHeader",
-    "MXIndexedRecordIO",
-    "MXRecordIO",
-    "RecordFileNotFoundError",
-    "RecordTooLargeError",
-    "TruncatedRecordError",
-    "pack",
-    "pack_img",
-    "unpack",
-    "unpack_img",
-)
 
 
 class RecordFileNotFoundError(recordio.RecordFileNotFoundError, MXNetError):
@@ -171,3 +160,6 @@ def pack_img(
 ) -> bytes:
     """Encode an image, BGR as OpenCV has it, and put a header in front of it; see `recordio.pack_img`."""
     return recordio.pack_img(header, np.asarray(img), quality, img_fmt)
+
+
+__all__ = exported(globals(), "IRHeader", "unpack", "unpack_img", module=__name__)

@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import batchify
+from aioloader.mxnet.base import exported
 from aioloader.mxnet.ndarray.ndarray import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-__all__ = (
-    "Append",
-    "AsList",
-    "Group",
-    "Pad",
-    "Stack",
-    "as_batch",
-    "default_batchify_fn",
-    "default_mp_batchify_fn",
-)
 
 
 def as_batch(batch: Any) -> Any:
@@ -117,3 +107,6 @@ def default_batchify_fn(data: Sequence[Any]) -> Any:
 
 # The same: the loader itself puts batches in shared memory.
 default_mp_batchify_fn = default_batchify_fn
+
+
+__all__ = exported(globals(), module=__name__)

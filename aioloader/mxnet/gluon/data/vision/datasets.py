@@ -22,7 +22,7 @@ from aioloader.formats.arrays.vision import default_root, read_whole
 from aioloader.formats.image_files import MXNET, ImageFiles, Rule
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import require
-from aioloader.mxnet.base import methods_of, overrides
+from aioloader.mxnet.base import exported, methods_of, overrides
 from aioloader.mxnet.gluon.data._ndarray_stage import image_as_nd
 from aioloader.mxnet.gluon.data.dataset import (
     Dataset,
@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioloader.foundation.types import Array
-
-__all__ = (
-    "CIFAR10",
-    "CIFAR100",
-    "MNIST",
-    "FashionMNIST",
-    "ImageFolderDataset",
-    "ImageListDataset",
-    "ImageRecordDataset",
-)
 
 # What MXNet's module imports, and libraries take from it.
 _MODULES = {
@@ -354,3 +344,6 @@ class CIFAR100(CIFAR10, datasets.CIFAR100):
     @property
     def _label_column(self) -> int:  # type: ignore[override]  # the caller's attribute decides
         return int(self._fine_label)
+
+
+__all__ = exported(globals(), module=__name__)
