@@ -54,13 +54,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_page_fits_the_window_and_loads_nothing_from_elsewhere(
-    site: Path, chromium: Any, view: str
-) -> None:
-    width, scheme = VIEWS[view]
-    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page = context.new_page()
+def test_every_page_fits_the_window_and_loads_nothing_from_elsewhere(site: Path, chromium: Any) -> None:
+    page = chromium.new_page()
     elsewhere: list[str] = []
     page.on(
         "request",
@@ -75,12 +70,15 @@ def test_every_page_fits_the_window_and_loads_nothing_from_elsewhere(
     for path in pages:
         page.goto(path.as_uri())
         name = path.relative_to(site).as_posix()
-        if page.evaluate("document.documentElement.scrollWidth") > width:
-            wider[name] = page.evaluate(_WIDER)
-        if shots:
-            target = Path(shots, view, name.removesuffix("/index.html").replace("/", "-") + ".png")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=target, full_page=True)
-    context.close()
+        for view, (width, scheme) in VIEWS.items():
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                wider[name, view] = page.evaluate(_WIDER)
+            if shots:
+                target = Path(shots, view, name.removesuffix("/index.html").replace("/", "-") + ".png")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                page.screenshot(path=target, full_page=True)
+    page.close()
     assert not wider
     assert elsewhere == []
