@@ -129,11 +129,7 @@ def print_images(path: str, checked: ImageCheck) -> None:
         print(f"{path}: contains no images")
 
 
-Checked = tuple[int, dict[str, Any]]
-"""Exit code, and the report as JSON values."""
-
-
-def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
+def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Check shards, and print the faults unless the output is JSON.
 
     Args:
@@ -141,36 +137,41 @@ def verify_shards(dataset: ShardDataset, options: argparse.Namespace) -> list[Ch
         options: of the command.
 
     Returns:
-        the result for each shard.
+        the report of each shard, as JSON values.
     """
-
     checked = [_structure(dataset, number, options) for number in range(len(dataset.paths))]
-    is_empty = all(not code and not facts["samples"] for code, facts in checked)
+    is_empty = all(facts["ok"] and not facts["samples"] for facts in checked)
     fine, reasons = dataset.openable()
     for number in fine:
-        checked[number] = _with_outside(dataset.only([number]), checked[number], options)
-    if is_empty:
-        return [_empty(facts, options) for _, facts in checked]
+        _add_outside(dataset.only([number]), checked[number], options)
+    if is_empty:  # no loader could deliver anything
+        for facts in checked:
+            reason = "there are no samples in the data set: check how the file was made"
+            _print_error(f"{facts['path']}: {reason}", options)
+            _add_problem(facts, reason)
+        return checked
     for number, reason in reasons.items():
         # A fault that the structure does not show, such as an index without a column that the dataset needs.
-        if not checked[number][0]:
-            checked[number] = _with_problem(checked[number][1], reason)
+        if checked[number]["ok"]:
+            _add_problem(checked[number], reason)
             _print_error(reason, options)
     for number in fine:
-        checked[number] = _entries(dataset.only([number]), checked[number], options)
+        _add_entries(dataset.only([number]), checked[number]["path"], checked[number], options)
     if options.decode and fine:
-        for number, found in zip(fine, _images(dataset.only(fine), options), strict=True):
-            code, facts = checked[number]
-            checked[number] = max(code, found[0]), facts | found[1] | {"ok": facts["ok"] and not found[0]}
+        some = dataset.only(fine)
+        with LateProgress("decoding") as progress:
+            progress.begin(len(some))
+            images = check_samples(some, num_workers=options.num_workers, tick=progress.tick)
+        for number, path, found in zip(fine, some.paths, images, strict=True):
+            _add_images(found, redact_url(path), checked[number], options)
     if options.decode:
         for number in reasons:
             text = "its images were not decoded, because its samples cannot be found"
-            _print_error(f"{checked[number][1]['path']}: {text}", options)
+            _print_error(f"{checked[number]['path']}: {text}", options)
     return checked
 
 
-def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) -> Checked:
-
+def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) -> dict[str, Any]:
     path = dataset.paths[number]
     with read_progress("reading", path) as tick:
         report = check_shard(dataset, number, tick=tick)
@@ -178,53 +179,39 @@ def _structure(dataset: ShardDataset, number: int, options: argparse.Namespace) 
         for line in report.lines():
             print(line, file=sys.stderr)
         print(report.summary())
-    return int(not report.ok), report.facts()
+    return report.facts()
 
 
-def _with_outside(dataset: ShardDataset, checked: Checked, options: argparse.Namespace) -> Checked:
+def _add_outside(dataset: ShardDataset, facts: dict[str, Any], options: argparse.Namespace) -> None:
     """Add the numbers of the members that belong to no sample, in the only shard of a dataset."""
     outside = dataset.members_outside()
-    code, facts = checked
-    if outside and not options.json:
-        words = ", ".join(f"{name} {count:,}" for name, count in outside.items())
-        print(f"{facts['path']}: members that belong to no sample: {words}")
-    return code, facts | ({"members_outside": outside} if outside else {})
+    if outside:
+        facts["members_outside"] = outside
+        if not options.json:
+            words = ", ".join(f"{name} {count:,}" for name, count in outside.items())
+            print(f"{facts['path']}: members that belong to no sample: {words}")
 
 
-def _empty(facts: dict[str, Any], options: argparse.Namespace) -> Checked:
-    """Report a shard of a set that has no sample at all: no loader could deliver anything."""
-    reason = "there are no samples in the data set: check how the file was made"
-    _print_error(f"{facts['path']}: {reason}", options)
-    return _with_problem(facts, reason)
-
-
-def _with_problem(facts: dict[str, Any], reason: str) -> Checked:
-    """Return the result of a shard whose only fault concerns the whole file."""
+def _add_problem(facts: dict[str, Any], reason: str) -> None:
+    """Make a fault that concerns the whole file the only one of a shard."""
     problem = dict.fromkeys(("offset", "key", "expected", "found")) | {"message": reason}
-    return 1, facts | {"ok": False, "problems": [problem]}
+    facts |= {"ok": False, "problems": [problem]}
 
 
-def _entries(dataset: ShardDataset, checked: Checked, options: argparse.Namespace) -> Checked:
-    """Check the crop index of the only shard of a dataset."""
+def _add_entries(dataset: FileDataset, path: str, facts: dict[str, Any], options: argparse.Namespace) -> None:
+    """Check the crop index of the only file of a dataset, or of a folder, and add the result."""
     found = check_entries(dataset, options)
-    if found is None:
-        return checked
-    code, facts = checked
+    if found is not None:
+        facts |= {"crop_index": found.facts(), "ok": facts["ok"] and found.ok}
+        if not options.json:
+            print_entries(found, path, decode=options.decode)
+
+
+def _add_images(found: ImageCheck, path: str, facts: dict[str, Any], options: argparse.Namespace) -> None:
+    """Add the result of decoding the images of a file or folder."""
+    facts |= {**found.facts(), "ok": facts["ok"] and not found.errors}
     if not options.json:
-        print_entries(found, facts["path"], decode=options.decode)
-    return max(code, int(not found.ok)), facts | {"crop_index": found.facts(), "ok": facts["ok"] and found.ok}
-
-
-def _images(dataset: ShardDataset, options: argparse.Namespace) -> list[Checked]:
-    """Decode all samples; return the result for each shard."""
-
-    with LateProgress("decoding") as progress:
-        progress.begin(len(dataset))
-        found = check_samples(dataset, num_workers=options.num_workers, tick=progress.tick)
-    if not options.json:
-        for path, checked in zip(dataset.paths, found, strict=True):
-            print_images(redact_url(path), checked)
-    return [(int(bool(checked.errors)), checked.facts()) for checked in found]
+        print_images(path, found)
 
 
 def _print_error(text: str, options: argparse.Namespace) -> None:
@@ -298,37 +285,33 @@ def run(options: argparse.Namespace) -> int:
                 raise UsageError(f"{path} is a folder of images; use --decode to check them")
         checked = [each for dataset in sets for each in verify_shards(dataset, options)]
         checked += [_verify(path, options) for path in files]
-        code = max((code for code, _ in checked), default=0)
+        ok = all(facts["ok"] for facts in checked)
         if options.json:
-            print(json.dumps({"ok": not code, "files": [facts for _, facts in checked]}, indent=2))
-        return code
+            print(json.dumps({"ok": ok, "files": checked}, indent=2))
+        return int(not ok)
 
     return run_command(work)
 
 
-def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    """Check one file or folder, and print the faults unless the output is JSON; return exit code and report."""
+def _verify(path: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Check one file or folder, and print the faults unless the output is JSON; return the report as JSON values."""
     from aioloader.formats.opening import recognize
     from recordio import verify
     from recordio.__main__ import print_report
 
-    code, facts = 0, {"path": redact_url(path), "ok": True}
+    name = redact_url(path)
+    facts = {"path": name, "ok": True}
     folder = images_of_folder(path) if is_folder(path) else None
     if folder is None:
         with read_progress("reading", path) as tick:
             report = verify(path, options.index, tick=tick)
         facts = report.facts()
-        code = int(not report.ok) if options.json else print_report(report, as_json=False)
-    dataset: FileDataset = ValidRecords(report, path) if folder is None else folder
-    checked_index = check_entries(dataset, options)
-    if checked_index is not None:
-        facts["crop_index"] = checked_index.facts()
-        facts["ok"] = facts["ok"] and checked_index.ok
-        code = max(code, int(not checked_index.ok))
         if not options.json:
-            print_entries(checked_index, redact_url(path), decode=options.decode)
+            print_report(report, as_json=False)
+    dataset: FileDataset = ValidRecords(report, path) if folder is None else folder
+    _add_entries(dataset, name, facts, options)
     if not options.decode:
-        return code, facts
+        return facts
     if folder is None:
         dataset = ValidImages(report, path)
     else:
@@ -337,15 +320,12 @@ def _verify(path: str, options: argparse.Namespace) -> tuple[int, dict[str, Any]
         facts["not_read"] = folder.left_out
         if folder.left_out and not options.json:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in folder.left_out.items())
-            print(f"{redact_url(path)}: not read: {counts}")
+            print(f"{name}: not read: {counts}")
     with LateProgress("decoding") as progress:
         progress.begin(len(dataset))
         checked = check(dataset, num_workers=options.num_workers, tick=progress.tick)
-    facts |= checked.facts()
-    facts["ok"] = facts["ok"] and not checked.errors
-    if not options.json:
-        print_images(redact_url(path), checked)
-    return max(code, int(bool(checked.errors))), facts
+    _add_images(checked, name, facts, options)
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
