@@ -5,9 +5,8 @@ A sampler that has a method ``indices`` can compute any range of any epoch in co
 and resume by arithmetic, without iterating over the indices before. Every sampler can be pickled.
 
 `epoch_order` computes the order of an epoch, `basic` has the samplers that treat all indices alike, `blocks` the one
-for data that are read in blocks, `training` those that draw by weight, class or set, `budget` that of batches within a
-budget, `buckets` that of batches of like items, and `variants` that of
-batches of one variant, such as an image size.
+for data that are read in blocks, `training` those that draw by weight, class or set, and `batches` those of batches
+within a budget, of like items, or of one variant, such as an image size.
 """
 
 from __future__ import annotations

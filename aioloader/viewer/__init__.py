@@ -2,8 +2,7 @@
 
 A request passes through these modules:
 
-- `serve`: runs the server, and accepts or refuses it
-- `app`: routes it to a page or an image
+- `app`: runs the server, accepts or refuses it, and routes it to a page or an image
 - `site`: computes the results in threads, and caches them; reads the labels of all records in the background
 - `aioloader.formats.collection`, and the `view` of a format: read the dataset on demand
 - `shard_samples`: the same for formats whose samples have named fields

@@ -1,10 +1,9 @@
 """`mx.image`, also `mx.img`: images (height, width, channels), RGB; sizes are (width, height).
 
 - `decode`: encoded bytes to pixels
-- `augmenter`: functions on an image, and augmenters, which are such functions with their arguments
-- `create`: the usual list of augmenters
+- `augmenter`: functions on an image, augmenters, which are such functions with their arguments, and the usual list
 - `iterator`: `ImageIter`
-- `det_augmenter`, `det_iterator`: the same for images with boxes
+- `detection`: the same for images with boxes
 
 Random choices draw from Python's `random`, a few of them from `numpy.random`, as in MXNet. For new code,
 `aioloader.transforms` has the same operations with their own draws.
