@@ -19,6 +19,7 @@ __all__ = (
     "imports_of",
     "names_in",
     "names_looked_up",
+    "tree_of",
     "where",
 )
 
@@ -54,6 +55,12 @@ SOURCES = {
 }
 
 
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    """Return the syntax tree of a module, which takes long to parse."""
+    return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
+
+
 def imports_of(importer: str) -> Iterator[Import]:
     """Yield all imports of a module, those in functions and those for annotations included."""
 
@@ -77,7 +84,7 @@ def imports_of(importer: str) -> Iterator[Import]:
             for child in ast.iter_child_nodes(node):
                 yield from visit(child, lazy or inside, annotation)
 
-    return visit(ast.parse(SOURCES[importer].read_text(encoding="utf-8")), False, False)
+    return visit(tree_of(importer), False, False)
 
 
 @functools.cache
@@ -92,10 +99,9 @@ def where(found: Import) -> str:
 
 
 def _nodes(importer: str, pattern: str) -> Iterator[ast.AST]:
-    """Yield all nodes of a module whose text has the pattern; most have not, and parsing is what takes time."""
-    text = SOURCES[importer].read_text(encoding="utf-8")
-    if re.search(pattern, text):
-        yield from ast.walk(ast.parse(text))
+    """Yield all nodes of a module whose text has the pattern."""
+    if re.search(pattern, SOURCES[importer].read_text(encoding="utf-8")):
+        yield from ast.walk(tree_of(importer))
 
 
 @functools.cache

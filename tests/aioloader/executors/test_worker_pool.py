@@ -51,7 +51,10 @@ def test_the_next_loader_has_the_processes_of_the_last_one(leftovers: object) ->
             values, again = run(numbers(squared), pool)
             assert values == [value * value for value in range(N)]
             assert again == first
+        with DataLoader(numbers(count=4000), 4, executor=pool) as loader:  # an epoch that is left early
+            assert set(next(iter(loader))[1].tolist()) == first
         assert pool.idle == 1
+        assert run(numbers(), pool) == (list(range(N)), first)
     assert pool.idle == 0
 
 
@@ -67,16 +70,6 @@ def test_loaders_are_open_at_the_same_time(leftovers: object) -> None:
         assert len(pids) == 2
         assert pool.idle == 1  # it keeps no more
         assert run(numbers(), pool)[1] <= pids
-
-
-def test_an_epoch_that_is_left_early_returns_its_processes(leftovers: object) -> None:
-    with WorkerPool(1) as pool:
-        with DataLoader(numbers(count=4000), 4, executor=pool) as loader:
-            _values, pids = next(iter(loader))
-        assert pool.idle == 1
-        found, again = run(numbers(), pool)
-        assert found == list(range(N))
-        assert again == set(pids.tolist())
 
 
 def test_batches_are_those_without_a_pool(tmp_path: Path, leftovers: object) -> None:
@@ -117,7 +110,15 @@ def test_a_process_keeps_nothing_of_a_loader_that_is_closed(tmp_path: Path) -> N
     assert found.pop()[0] == 1
 
 
-def test_a_process_that_dies_is_replaced(leftovers: object) -> None:
+class Unloadable:
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+    def __call__(self, value: int) -> int:
+        return value
+
+
+def test_a_process_that_dies_or_cannot_load_a_program_is_replaced(leftovers: object) -> None:
     def deadly(value: int) -> tuple[int, int]:
         if value == 5:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -139,22 +140,10 @@ def test_a_process_that_dies_is_replaced(leftovers: object) -> None:
         values, others = run(numbers(), pool)
         assert values == list(range(N))
         assert others.isdisjoint(again)
-
-
-def test_a_program_that_cannot_be_loaded_ends_its_process(leftovers: object) -> None:
-    class Failing:
-        def __reduce__(self) -> Any:
-            return int, ("no number",)
-
-        def __call__(self, value: int) -> int:
-            return value
-
-    with WorkerPool(1) as pool:
-        first = run(numbers(), pool)[1]
-        with DataLoader(numbers(Failing()), 4, executor=pool) as loader, pytest.raises(LoaderError):
+        with DataLoader(numbers(Unloadable()), 4, executor=pool) as loader, pytest.raises(LoaderError):
             list(loader)
         assert pool.idle == 0
-        assert run(numbers(), pool)[1].isdisjoint(first)
+        assert run(numbers(), pool)[1].isdisjoint(others)
 
 
 def test_the_pool_may_be_closed_first(leftovers: object) -> None:

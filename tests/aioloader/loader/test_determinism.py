@@ -22,12 +22,9 @@ CHAIN = Compose([RandomResizedCrop(48), RandomHorizontalFlip(), ColorJitter(brig
 OPTIONS = {"batch_size": 5, "shuffle": True, "last_batch": "rollover", "seed": 11}
 CASES = [
     ("rec", "inline", 0, "trio"),
-    ("folder", "thread", 1, "asyncio"),
-    ("rec", "thread", 2, "trio"),
     ("folder", "thread", 5, "asyncio"),
-    ("rec", "process", 1, "asyncio"),
-    ("folder", "process", 2, "trio"),
-    ("rec", "process", 5, "asyncio"),
+    ("rec", "process", 1, "trio"),
+    ("folder", "process", 5, "asyncio"),
 ]
 
 
@@ -175,12 +172,12 @@ DRAWING = {
 def test_generators_of_foreign_code_are_seeded_for_every_sample(kind):
     """The number of workers, and the state that a generator has, change nothing."""
     made = []
-    for workers in (1, 2, 1):
+    for workers in (1, 2):
         with DataLoader(**DRAWING[kind](), batch_size=3, num_workers=workers, seed=4, shuffle=True) as loader:
             batches = [batch for _ in range(2) for batch in loader]
         rows = [np.transpose(batch).tolist() if kind != "batchify" else [[*batch]] for batch in batches]
         made.append([tuple(row) for batch in rows for row in batch])
-    assert made[0] == made[1] == made[2]
+    assert made[0] == made[1]
     draws = [value for row in made[0] for value in row if not float(2 * value).is_integer()]
     assert draws
     assert len(set(draws)) == len(draws)

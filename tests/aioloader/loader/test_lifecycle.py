@@ -49,8 +49,7 @@ def more_than(before, left):
     return {kind: texts for kind, texts in left.items() if len(texts) > len(before.get(kind, []))}
 
 
-@with_cases("how", ["exhausted", "exception", "break"])
-@with_cases("close", [True, False])
+@with_cases(("how", "close"), [("exhausted", False), ("exception", True), ("break", True), ("break", False)])
 def test_a_blocking_loader_leaves_nothing(executor, how, close, warm_up, leftovers):
     loader = DataLoader(Numbers(40, 0.001), 5, **pool(executor, 1))
     with contextlib.suppress(LookupError):
@@ -73,11 +72,13 @@ def test_a_loader_whose_sample_failed_is_collected_with_what_was_raised(warm_up,
     del loader, caught
 
 
-@with_cases("how", ["exhausted", "exception", "break", "cancelled"])
-@with_cases("close", [True, False])
+@with_cases(
+    ("how", "close"),
+    [("exhausted", False), ("exception", True), ("break", True), ("break", False), ("cancelled", True)],
+)
 @on_both_loops
 async def test_an_async_loader_leaves_nothing(executor, how, close, warm_up, leftovers):
-    if sniffio.current_async_library() == "trio" and (not close or how in ("exhausted", "exception")):
+    if sniffio.current_async_library() == "trio" and (not close or how == "exception"):
         pytest.skip("trio ends no loader by itself; and an epoch that is over is the same")
 
     async def use():
@@ -134,7 +135,7 @@ async def test_what_the_collector_ends_does_not_hold_the_loop(face, executor, re
 
 
 @pytest.mark.parametrize(
-    "moment", [*range(0, 60, 15), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 60, 10))]
+    "moment", [0, 30, *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 60, 10))]
 )
 async def test_a_cancel_at_any_moment_frees_everything(moment, warm_up, leftovers):
     async def use():

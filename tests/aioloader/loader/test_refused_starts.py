@@ -107,9 +107,8 @@ def check(run: Callable[[str], int], executor: str, kind: str, turn: int) -> boo
         *((run, executor, [*STARTS]) for run in (blocking, awaited) for executor in ("inline", "thread")),
         # A pass with processes takes a second, and there are several of them.
         (blocking, "process", ["process"]),
-        (awaited, "process", ["memfd"]),
         pytest.param(blocking, "process", [*{*STARTS} - {"process"}], marks=pytest.mark.slow),
-        pytest.param(awaited, "process", [*{*STARTS} - {"memfd"}], marks=pytest.mark.slow),
+        pytest.param(awaited, "process", [*STARTS], marks=pytest.mark.slow),
     ],
 )
 def test_each_refused_start_ends_in_a_result_or_a_named_error(
