@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import anyio
 import cloudpickle
 import pytest
 
@@ -38,3 +39,19 @@ def only_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hanging:
     clock = SimpleNamespace(monotonic=lambda: 1000.0 * hanging.threads)
     monkeypatch.setattr("aioloader.executors.thread.time", clock)
     return hanging
+
+
+@pytest.fixture
+def call_scopes(monkeypatch: pytest.MonkeyPatch) -> list[anyio.CancelScope]:
+    """Return the scopes of the calls of async transforms in their order; their time is over when a test says so."""
+    made: list[anyio.CancelScope] = []
+
+    def make(*, deadline: float | None = None, **options: bool) -> anyio.CancelScope:
+        scope = anyio.CancelScope(**options)
+        if deadline is not None:
+            made.append(scope)
+        return scope
+
+    parts = SimpleNamespace(**{**vars(anyio), "CancelScope": make})
+    monkeypatch.setattr("aioloader.pipeline.async_map.anyio", parts)
+    return made
