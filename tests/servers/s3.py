@@ -103,10 +103,10 @@ class S3(Running):
             "Authorization",
             "AWS4-HMAC-SHA256 Credential=testing/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0",
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
-                urllib.request.urlopen(request, timeout=10).close()
+                urllib.request.urlopen(request, timeout=60).close()
                 return
             except urllib.error.HTTPError:
                 raise

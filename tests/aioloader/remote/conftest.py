@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import anyio
 import numpy as np
 import pytest
+import simplejpeg
 
 import aioloader
 from aioloader import transforms
@@ -30,6 +31,22 @@ class Served(NamedTuple):
     url: str
     proxied: str
     path: Path
+    proxy: Any
+
+
+class ServedFolder(NamedTuple):
+    """Folder on a server.
+
+    Attributes:
+        folder: that is served.
+        url: its address through `proxy`.
+        direct: its address, without faults.
+        proxy: a `tests.servers.fault_proxy.FaultProxy`.
+    """
+
+    folder: Path
+    url: str
+    direct: str
     proxy: Any
 
 
@@ -55,20 +72,22 @@ def _alone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def served(photo_rec: Path, served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Served]:
-    """Serve `photo_rec` and its index by nginx."""
+def there(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[ServedFolder]:
+    """Serve an empty folder by nginx."""
     folder = served_folder / uuid.uuid4().hex
     folder.mkdir()
-    for path in (photo_rec, photo_rec.with_suffix(".idx")):
-        shutil.copy(path, folder / path.name)
-    where = f"{folder.name}/{photo_rec.name}"
-    yield Served(
-        f"http://{nginx.address}/{where}",
-        f"http://{nginx_proxy.address}/{where}",
-        folder / photo_rec.name,
-        nginx_proxy,
-    )
+    proxied, direct = (f"http://{server.address}/{folder.name}" for server in (nginx_proxy, nginx))
+    yield ServedFolder(folder, proxied, direct, nginx_proxy)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def served(photo_rec: Path, there: ServedFolder) -> Served:
+    """Serve `photo_rec` and its index by nginx."""
+    for path in (photo_rec, photo_rec.with_suffix(".idx")):
+        shutil.copy(path, there.folder / path.name)
+    urls = (f"{where}/{photo_rec.name}" for where in (there.direct, there.url))
+    return Served(*urls, there.folder / photo_rec.name, there.proxy)
 
 
 @pytest.fixture
@@ -96,6 +115,13 @@ def epoch(path: Any, batch_size: int = 4, **options: Any) -> list[tuple[Any, Any
     options.setdefault("executor", "inline")
     with aioloader.DataLoader(dataset(path), batch_size, shuffle=True, **options) as loader:
         return [(images.copy(), labels.copy()) for images, labels in loader]
+
+
+def jpeg(number: int) -> bytes:
+    """Return a JPEG of noise, 24 rows of 32 pixels."""
+    noise = np.random.default_rng(number).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+    encoded: bytes = simplejpeg.encode_jpeg(noise, 90)
+    return encoded
 
 
 def assert_same(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -> None:

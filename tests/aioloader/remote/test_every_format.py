@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
-import simplejpeg
 
 from aioloader import DataLoader
 from aioloader.errors import OfflineWarning
@@ -19,20 +17,13 @@ from aioloader.formats.opening import open_dataset
 from aioloader.storage.remote import client
 from aioloader.tools.view import open_collection
 from tests.aioloader.format_sets import FORMATS, MDS, Sample, SetFormat, damage
-from tests.aioloader.remote.conftest import assert_same
+from tests.aioloader.remote.conftest import assert_same, jpeg
 from tests.executors import pool
 from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
 
 COUNT = 24
-
-
-def jpeg(number: int) -> bytes:
-    """Return a JPEG of noise, 24 rows of 32 pixels."""
-    noise = np.random.default_rng(number).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    encoded: bytes = simplejpeg.encode_jpeg(noise, 90)
-    return encoded
 
 
 class There(NamedTuple):

@@ -156,11 +156,11 @@ def test_a_server_that_is_silent_while_a_loader_opens_is_reported_and_given_up(
         4,
         num_workers=workers,
         executor=executor,
-        timeout=2,
+        timeout=5,
         stall_timeout=0.5,
         batchify_fn=aioloader.batchify.AsList(),
     ) as loader:
-        with pytest.raises(RemoteReadError, match="given up at the deadline of 2 s"):
+        with pytest.raises(RemoteReadError, match="given up at the deadline of 5 s"):
             next(iter(loader))
         stages = [record.stage for record in caplog.records if hasattr(record, "stage")]
         assert stages.count("open") >= 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +14,7 @@ import aioloader
 from aioloader import transforms
 from aioloader.errors import OfflineWarning, RemoteReadError
 from aioloader.storage.remote import client
-from tests.aioloader.remote.conftest import assert_same
+from tests.aioloader.remote.conftest import ServedFolder, assert_same
 from tests.executors import pool
 
 pytestmark = pytest.mark.remote
@@ -77,13 +75,11 @@ def test_over_http_a_folder_cannot_be_listed(nginx: Any) -> None:
 
 
 @pytest.fixture
-def folder_on_http(served_folder: Path, nginx: Any, photo_folder: Path) -> Iterator[tuple[str, Path]]:
-    where = served_folder / uuid.uuid4().hex
-    shutil.copytree(photo_folder, where)
-    first = next(where.rglob("*.jpg"))
+def folder_on_http(there: ServedFolder, photo_folder: Path) -> tuple[str, Path]:
+    shutil.copytree(photo_folder, there.folder, dirs_exist_ok=True)
+    first = next(there.folder.rglob("*.jpg"))
     first.rename(first.with_name("ä b%20c+d.jpg"))
-    yield f"http://{nginx.address}/{where.name}", where
-    shutil.rmtree(where)
+    return there.direct, there.folder
 
 
 @pytest.mark.parametrize("as_file", [True, False], ids=["lst", "entries"])

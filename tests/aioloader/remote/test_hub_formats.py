@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import simplejpeg
 
 import aioloader
 from aioloader import DataLoader
@@ -16,20 +15,13 @@ from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import ObjectMissingError, OfflineWarning
 from aioloader.storage.remote import client
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
-from tests.aioloader.remote.conftest import assert_same
+from tests.aioloader.remote.conftest import assert_same, jpeg
 from tests.executors import pool
 from tests.servers.hub import Repository
 
 pytestmark = pytest.mark.remote
 
 TOKEN = "hf_aSecretToken"
-
-
-def jpeg(number: int) -> bytes:
-    """Return a JPEG of noise, 24 rows of 32 pixels."""
-    noise = np.random.default_rng(number).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    encoded: bytes = simplejpeg.encode_jpeg(noise, 90)
-    return encoded
 
 
 SAMPLES = [

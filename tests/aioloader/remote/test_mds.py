@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from aioloader import DataLoader, MDSDataset
 from aioloader.errors import SampleFormatError
 from tests.aioloader.datasets.conftest import png
 from tests.aioloader.formats.mds_sets import number, write_set
-from tests.aioloader.remote.conftest import assert_same
+from tests.aioloader.remote.conftest import ServedFolder, assert_same
 from tests.executors import pool
 from tests.servers.hub import Repository
 
@@ -27,34 +25,13 @@ COLUMNS = {"image": "png", "label": "int"}
 SAMPLES = [{"image": png(place), "label": number(place)} for place in range(23)]
 
 
-class _Set(NamedTuple):
-    """Set on a server.
-
-    Attributes:
-        folder: that is served.
-        url: its address through `proxy`.
-        proxy: a `tests.servers.fault_proxy.FaultProxy`.
-    """
-
-    folder: Path
-    url: str
-    proxy: Any
-
-
-@pytest.fixture
-def there(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[_Set]:
-    folder = served_folder / uuid.uuid4().hex
-    yield _Set(folder, f"http://{nginx_proxy.address}/{folder.name}", nginx_proxy)
-    shutil.rmtree(folder)
-
-
 def batches_of(dataset: Any, **options: Any) -> list[tuple[Any, Any]]:
     """Return the batches of a shuffled epoch."""
     with DataLoader(dataset, 4, shuffle=True, seed=5, **options) as loader:
         return [(images.copy(), labels.copy()) for images, labels in loader]
 
 
-def test_batches_of_compressed_shards_are_those_of_local_files(there: _Set, leftovers: Any) -> None:
+def test_batches_of_compressed_shards_are_those_of_local_files(there: ServedFolder, leftovers: Any) -> None:
     write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec="gz", hashes=["sha1"])
     expected = batches_of(MDSDataset(there.folder), executor="inline")
     dataset = MDSDataset(there.url)
@@ -64,7 +41,7 @@ def test_batches_of_compressed_shards_are_those_of_local_files(there: _Set, left
     assert (location.key, location.path) == ("2", f"{there.url}/shard.00002.mds.gz")
 
 
-def test_tables_are_read_once_for_a_version(there: _Set) -> None:
+def test_tables_are_read_once_for_a_version(there: ServedFolder) -> None:
     write_set(there.folder, COLUMNS, SAMPLES, per_shard=5)
     assert len(MDSDataset(there.url).tables) == 23
     tables = [target for _, target, span in there.proxy.log() if "shard" in target and span != "bytes=0-0"]
@@ -82,7 +59,7 @@ def test_tables_are_read_once_for_a_version(there: _Set) -> None:
     np.testing.assert_array_equal(found.tables.length, MDSDataset(there.folder).tables.length)
 
 
-def test_the_index_is_read_once_for_a_version(there: _Set, tmp_path: Path) -> None:
+def test_the_index_is_read_once_for_a_version(there: ServedFolder, tmp_path: Path) -> None:
     write_set(there.folder, COLUMNS, SAMPLES, per_shard=5)
     expected = batches_of(MDSDataset(there.url, cache=tmp_path), executor="inline")
     there.proxy.restart()
@@ -95,7 +72,7 @@ def test_the_index_is_read_once_for_a_version(there: _Set, tmp_path: Path) -> No
     assert len(MDSDataset(there.url, cache=tmp_path)) == 7
 
 
-def test_compressed_shards_are_fetched_once(there: _Set) -> None:
+def test_compressed_shards_are_fetched_once(there: ServedFolder) -> None:
     write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec="gz")
     dataset = MDSDataset(there.url)
     assert dataset.labels().tolist() == list(range(23))
@@ -105,7 +82,7 @@ def test_compressed_shards_are_fetched_once(there: _Set) -> None:
     assert {span for _, target, span in there.proxy.log() if "shard" in target} <= {"bytes=0-0", ""}
 
 
-def test_a_mixed_set_is_copied(there: _Set) -> None:
+def test_a_mixed_set_is_copied(there: ServedFolder) -> None:
     write_set(there.folder, COLUMNS, SAMPLES[:5], codec="gz")
     packed = json.loads((there.folder / "index.json").read_text())["shards"]
     write_set(there.folder, COLUMNS, SAMPLES[5:])
@@ -139,7 +116,7 @@ def test_a_set_on_the_hub(hub: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", [None, "gz"])
-def test_a_shard_of_another_size_or_a_missing_one_is_named(there: _Set, codec: str | None) -> None:
+def test_a_shard_of_another_size_or_a_missing_one_is_named(there: ServedFolder, codec: str | None) -> None:
     write_set(there.folder, COLUMNS, SAMPLES, per_shard=5, codec=codec)
     path = sorted(there.folder.glob("shard*"))[1]
     path.write_bytes(path.read_bytes() + b"\0")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +20,7 @@ from aioloader.formats.tar.format import FORMAT as TAR
 from aioloader.formats.tfrecord.format import FORMAT as TFRECORD
 from aioloader.storage.remote.opening import list_level
 from tests.aioloader.datasets.test_opening import BYTES, MDS_TEXT
+from tests.aioloader.remote.conftest import ServedFolder
 
 pytestmark = pytest.mark.remote
 
@@ -84,16 +82,8 @@ def test_splits_of_images_in_a_bucket(put: Any) -> None:
     assert caught.value.choices == (f"{url}/train", f"{url}/val")
 
 
-@pytest.fixture
-def on_web(served_folder: Path, nginx: Any) -> Iterator[tuple[str, Path]]:
-    folder = served_folder / uuid.uuid4().hex
-    folder.mkdir()
-    yield f"http://{nginx.address}/{folder.name}", folder
-    shutil.rmtree(folder)
-
-
-def test_data_sets_on_the_web(on_web: tuple[str, Path]) -> None:
-    url, folder = on_web
+def test_data_sets_on_the_web(there: ServedFolder) -> None:
+    url, folder = there.direct, there.folder
     for name, kind in (("a.tar", TAR), ("b", TFRECORD), ("c.bin", PARQUET)):
         (folder / name).write_bytes(BYTES[kind])
         assert recognize(f"{url}/{name}").format is kind

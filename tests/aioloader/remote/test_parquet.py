@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +11,7 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
 from tests.aioloader.datasets.parquet_files import images, write
-from tests.aioloader.remote.conftest import assert_same
+from tests.aioloader.remote.conftest import ServedFolder, assert_same
 
 pytestmark = pytest.mark.remote
 
@@ -40,9 +37,7 @@ class Files(NamedTuple):
 
 
 @pytest.fixture
-def files(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Files]:
-    folder = served_folder / uuid.uuid4().hex
-    folder.mkdir()
+def files(there: ServedFolder) -> Files:
     paths = []
     noise = np.random.default_rng(0)
     for number in range(2):
@@ -52,15 +47,9 @@ def files(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Files]:
             "other": [noise.bytes(40_000) for _ in rows],
             "image": images(rows),
         }
-        paths.append(write(folder / f"{number}.parquet", columns))
-    names = [f"{folder.name}/{path.name}" for path in paths]
-    yield Files(
-        paths,
-        [f"http://{nginx.address}/{name}" for name in names],
-        [f"http://{nginx_proxy.address}/{name}" for name in names],
-        nginx_proxy,
-    )
-    shutil.rmtree(folder)
+        paths.append(write(there.folder / f"{number}.parquet", columns))
+    direct, proxied = ([f"{where}/{path.name}" for path in paths] for where in (there.direct, there.url))
+    return Files(paths, direct, proxied, there.proxy)
 
 
 def epoch(paths: Any, **options: Any) -> list[Any]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +23,7 @@ from aioloader.formats.recordio import dataset as partial_reads
 from aioloader.storage.remote import source
 from aioloader.storage.remote.opening import describe
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_record_files
-from tests.aioloader.remote.conftest import assert_same
+from tests.aioloader.remote.conftest import ServedFolder, assert_same
 from tests.aioloader.transforms.fusing import oriented
 from tests.executors import pool
 from tests.servers.faults import Rule
@@ -70,14 +67,10 @@ class Served(NamedTuple):
 
 
 @pytest.fixture
-def golden(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[Served]:
+def golden(there: ServedFolder) -> Served:
     """Serve two record files with crop indexes next to them."""
-    folder = served_folder / uuid.uuid4().hex
-    folder.mkdir()
-    paths = write_record_files(folder)
-    urls = [f"http://{nginx_proxy.address}/{folder.name}/{path.name}" for path in paths]
-    yield Served(urls, paths, nginx_proxy)
-    shutil.rmtree(folder)
+    paths = write_record_files(there.folder)
+    return Served([f"{there.url}/{path.name}" for path in paths], paths, there.proxy)
 
 
 @pytest.fixture(autouse=True)

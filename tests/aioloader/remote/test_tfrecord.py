@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,77 +11,56 @@ from aioloader import TFRecordDataset
 from aioloader.errors import SampleFormatError
 from tests.aioloader.datasets.conftest import png
 from tests.aioloader.formats.tfrecords import image_example, many_records, record, write_index, write_records
+from tests.aioloader.remote.conftest import ServedFolder
 
 pytestmark = pytest.mark.remote
 
 NAMES = tuple(f"train-{shard:05}-of-00003" for shard in range(3))
 
 
-class _Set(NamedTuple):
-    """Set on a server.
-
-    Attributes:
-        folder: that is served.
-        url: its address through `proxy`.
-        proxy: a `tests.servers.fault_proxy.FaultProxy`.
-    """
-
-    folder: Path
-    url: str
-    proxy: Any
-
-    def write(self) -> list[str]:
-        """Write 23 samples in three files, and return their URLs."""
-        for shard, name in enumerate(NAMES):
-            places = range(shard * 8, min(shard * 8 + 8, 23))
-            write_records(self.folder / name, [image_example(png(place), place) for place in places])
-        return [f"{self.url}/{name}" for name in NAMES]
-
-    def ranges(self) -> list[str]:
-        """Return the ranges that were requested since the last call, without those that ask for the version."""
-        found = [
-            span for method, _, span in self.proxy.log() if method == "GET" and span not in ("bytes=0-0", "")
-        ]
-        self.proxy.restart()
-        return found
+def write(there: ServedFolder) -> list[str]:
+    """Write 23 samples in three files, and return their URLs."""
+    for shard, name in enumerate(NAMES):
+        places = range(shard * 8, min(shard * 8 + 8, 23))
+        write_records(there.folder / name, [image_example(png(place), place) for place in places])
+    return [f"{there.url}/{name}" for name in NAMES]
 
 
-@pytest.fixture
-def there(served_folder: Path, nginx: Any, nginx_proxy: Any) -> Iterator[_Set]:
-    folder = served_folder / uuid.uuid4().hex
-    folder.mkdir()
-    yield _Set(folder, f"http://{nginx_proxy.address}/{folder.name}", nginx_proxy)
-    shutil.rmtree(folder)
+def ranges(there: ServedFolder) -> list[str]:
+    """Return the ranges that were requested since the last call, without those that ask for the version."""
+    log = there.proxy.log()
+    there.proxy.restart()
+    return [span for method, _, span in log if method == "GET" and span not in ("bytes=0-0", "")]
 
 
-def test_an_index_is_made_once_for_a_version(there: _Set) -> None:
-    urls = there.write()
+def test_an_index_is_made_once_for_a_version(there: ServedFolder) -> None:
+    urls = write(there)
     assert len(TFRecordDataset(urls)) == 23
-    assert len(there.ranges()) == 3
+    assert len(ranges(there)) == 3
     assert len(TFRecordDataset(urls)) == 23
-    assert there.ranges() == []
+    assert ranges(there) == []
     write_records(there.folder / NAMES[1], [image_example(png(1), 1)] * 2)
     dataset = TFRecordDataset(urls)
     assert len(dataset) == 17
     assert int(dataset[9][1]) == 1
 
 
-def test_large_records_are_not_read_for_their_index(there: _Set) -> None:
+def test_large_records_are_not_read_for_their_index(there: ServedFolder) -> None:
     path = there.folder / "a.tfrecord"
     path.write_bytes(many_records(bytes(50_000), 600))
     assert len(TFRecordDataset(f"{there.url}/a.tfrecord")) == 600
-    spans = [span.removeprefix("bytes=").split("-") for span in there.ranges()]
+    spans = [span.removeprefix("bytes=").split("-") for span in ranges(there)]
     assert sum(int(last) - int(first) + 1 for first, last in spans) < path.stat().st_size / 10
 
 
-def test_the_index_of_tfrecord2idx_is_read(there: _Set) -> None:
+def test_the_index_of_tfrecord2idx_is_read(there: ServedFolder) -> None:
     path = there.folder / "a.tfrecord"
     payloads = [bytes(50_000 + place) for place in range(100)]
     write_records(path, payloads)
     write_index(there.folder / "a.idx", [len(payload) + 16 for payload in payloads])
     dataset = TFRecordDataset(f"{there.url}/a.tfrecord")
     assert len(dataset) == 100
-    assert len(there.ranges()) <= 34  # the index, and 32 heads or fewer
+    assert len(ranges(there)) <= 34  # the index, and 32 heads or fewer
     assert dataset.tables.length[99] == 50_115
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
     (there.folder / "a.idx").write_text("0 1\n")
@@ -101,16 +75,16 @@ def test_the_index_of_tfrecord2idx_is_read(there: _Set) -> None:
         (record(b"abc") + bytes(40), "not the head of a TFRecord"),
     ],
 )
-def test_a_damaged_object_is_named(there: _Set, data: bytes, text: str) -> None:
+def test_a_damaged_object_is_named(there: ServedFolder, data: bytes, text: str) -> None:
     (there.folder / "a.tfrecord").write_bytes(data)
     with pytest.raises(SampleFormatError, match=text) as caught:
         len(TFRecordDataset(f"{there.url}/a.tfrecord"))
     assert caught.value.path == f"{there.url}/a.tfrecord"
 
 
-def test_objects_are_checked(there: _Set) -> None:
+def test_objects_are_checked(there: ServedFolder) -> None:
     pytest.importorskip("google_crc32c", reason="needs google-crc32c")
-    urls = there.write()
+    urls = write(there)
     path = there.folder / NAMES[1]
     data = bytearray(path.read_bytes())
     data[-60] ^= 1
