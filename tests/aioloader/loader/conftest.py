@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import cloudpickle
@@ -41,6 +42,16 @@ def only_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hanging:
     return hanging
 
 
+class _Anyio:
+    """The library, with another class of scopes."""
+
+    def __init__(self, scope: Any) -> None:
+        self.CancelScope = scope
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(anyio, name)
+
+
 @pytest.fixture
 def call_scopes(monkeypatch: pytest.MonkeyPatch) -> list[anyio.CancelScope]:
     """Return the scopes of the calls of async transforms in their order; their time is over when a test says so."""
@@ -52,6 +63,5 @@ def call_scopes(monkeypatch: pytest.MonkeyPatch) -> list[anyio.CancelScope]:
             made.append(scope)
         return scope
 
-    parts = SimpleNamespace(**{**vars(anyio), "CancelScope": make})
-    monkeypatch.setattr("aioloader.pipeline.async_map.anyio", parts)
+    monkeypatch.setattr("aioloader.pipeline.async_map.anyio", _Anyio(make))
     return made

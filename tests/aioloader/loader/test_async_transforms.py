@@ -325,12 +325,13 @@ async def test_a_cancellation_of_something_else_is_an_error_of_the_sample(fn, co
 
 
 @on_both_loops
-async def test_a_call_that_takes_too_long_is_an_error_of_the_sample():
+async def test_a_call_that_takes_too_long_is_an_error_of_the_sample(call_scopes):
     ended = []
 
     async def slow(x):
         try:
             if x == 3:
+                call_scopes[x].deadline = anyio.current_time()
                 await anyio.sleep_forever()
         finally:
             ended.append(x)

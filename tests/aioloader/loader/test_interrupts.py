@@ -17,11 +17,12 @@ from tests.executors import pool
 pytestmark = pytest.mark.own_workers
 
 SCRIPT = """
-    import asyncio, faulthandler, sys, time
+    import asyncio, faulthandler, signal, sys, time
     import numpy.random  # its compiled modules turn an interrupt of their import into an ImportError
     import aioloader
 
-    faulthandler.dump_traceback_later(50)  # if it does not end, the stacks say where it is
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in its background
+    faulthandler.dump_traceback_later(200)  # if it does not end, the stacks say where it is
 
     class Data:
         def __len__(self): return 100_000
@@ -53,9 +54,9 @@ CALLS = {"blocking": "blocking()", "async": "asyncio.run(main())"}
 
 
 def ended(program):
-    """Return what a program printed; if it does not end within a minute, fail with that."""
+    """Return what a program printed; if it does not end within some minutes, fail with that."""
     try:
-        return program.communicate(timeout=60)
+        return program.communicate(timeout=240)
     except subprocess.TimeoutExpired:
         program.kill()
         out, err = program.communicate()

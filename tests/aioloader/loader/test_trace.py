@@ -227,13 +227,15 @@ def test_a_trace_that_has_grown_too_large_ends_and_the_pass_goes_on(tmp_path, ca
 
 
 SCRIPT = """
-import sys, time
+import pathlib, sys, time
 from aioloader import DataLoader
 from tests.aioloader.loader.samples import Made, Numbers
 loader = DataLoader(Numbers(100_000, 0.0002), 4, executor="thread", num_workers=2, trace=sys.argv[1])
+path = pathlib.Path(sys.argv[1])
 for number, _ in enumerate(loader):
     if number == 20:
-        time.sleep(0.5)
+        while not all(name in path.read_text() for name in ('"chunk"', '"wait"')):
+            time.sleep(0.01)
         print("now", flush=True)
 """
 
