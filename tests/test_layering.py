@@ -73,22 +73,27 @@ GROUPS = {
 
 # The foundation and the contracts: nearly every group may import these.
 BASE = {"errors", "foundation", "contracts"}
-ENGINE = {
-    *BASE,
-    "waiting",
-    "observability",
+WAITING = {*BASE, "waiting", "observability"}
+FILES_OF_RECORDS = {"format", "format-files"}
+# What a dataset of files is made of.
+PARTS_OF_DATASETS = {
+    *WAITING,
+    *FILES_OF_RECORDS,
     "samplers",
-    "batchify",
     "jpeg",
-    "codecs",
     "transforms",
     "storage",
     "storage-rules",
     "remote",
     "crop-index",
+    "sample-index",
+}
+ENGINE = {
+    *(PARTS_OF_DATASETS - FILES_OF_RECORDS),
+    "batchify",
+    "codecs",
     "parsers",
     "formats",
-    "sample-index",
     "datasets",
     "executors",
     "pipeline",
@@ -112,52 +117,22 @@ MAY_IMPORT = {
     "jpeg": {*BASE, "codecs"},
     "codecs": {"foundation"},
     "transforms": {*BASE, "jpeg", "codecs"},
-    "storage": {*BASE, "waiting", "observability", "storage-rules", "format", "format-files"},
+    "storage": {*WAITING, *FILES_OF_RECORDS, "storage-rules"},
     "storage-rules": BASE,
     # Readers over the network; imported when a path is a URL.
-    "remote": {*BASE, "waiting", "observability", "storage", "format", "format-files"},
+    "remote": {*WAITING, *FILES_OF_RECORDS, "storage"},
     "crop-index": {*BASE, "jpeg", "storage", "remote", "format-files"},
     # Parsers of the formats of shards.
     "parsers": BASE,
     "sample-index": {*BASE, "observability", "storage", "remote", "format-files"},
     # What the datasets of all formats share.
-    "datasets": {
-        *BASE,
-        "waiting",
-        "observability",
-        "samplers",
-        "jpeg",
-        "transforms",
-        "storage",
-        "storage-rules",
-        "remote",
-        "crop-index",
-        "sample-index",
-        "format",
-        "format-files",
-    },
+    "datasets": PARTS_OF_DATASETS,
     # One folder for each format, and the registry that finds them.
-    "formats": {
-        *BASE,
-        "waiting",
-        "observability",
-        "samplers",
-        "jpeg",
-        "transforms",
-        "storage",
-        "storage-rules",
-        "remote",
-        "crop-index",
-        "parsers",
-        "sample-index",
-        "datasets",
-        "format",
-        "format-files",
-    },
-    "executors": {*BASE, "waiting", "observability"},
+    "formats": {*PARTS_OF_DATASETS, "parsers", "datasets"},
+    "executors": WAITING,
     "receipts": {*BASE, "samplers"},
     # Datasets, executors and batchify functions are passed to the pipeline as arguments.
-    "pipeline": {*BASE, "waiting", "observability", "receipts"},
+    "pipeline": {*WAITING, "receipts"},
     # PyTorch and JAX are imported lazily, only when a loader's `output` asks for them.
     "outputs": BASE,
     # The only group that chooses concrete parts.
@@ -245,7 +220,6 @@ LAZY_EXCEPTIONS = {
             "_state",
         )
     ),
-    ("aioloader.viewer.app", "starlette"),
     ("aioloader.viewer.app", "starlette"),
 }
 

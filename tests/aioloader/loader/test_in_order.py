@@ -159,7 +159,8 @@ def test_an_error_ends_the_epoch() -> None:
 @on_both_loops
 async def test_an_async_loader_leaves_nothing(leftovers: Any) -> None:
     dataset = SimpleDataset(list(range(COUNT))).transform(np.float64)
-    async with AsyncDataLoader[Any](dataset, BATCH, num_workers=2, in_order=False) as loader:
+    options: dict[str, Any] = {"executor": "thread", "num_workers": 2, "in_order": False}
+    async with AsyncDataLoader[Any](dataset, BATCH, **options) as loader:
         for _ in range(2):
             seen = [batch.tolist() async for batch in loader]
             assert sorted(seen) == [list(range(n, n + BATCH)) for n in range(0, COUNT, BATCH)]

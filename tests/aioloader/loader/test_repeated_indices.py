@@ -128,8 +128,7 @@ def test_copies_of_a_sample_draw_the_same_over_ranks(name, world):
 
 
 @with_cases("name", [*SAMPLERS, *BATCH_SAMPLERS])
-@with_cases("taken", [1, 2])
-def test_copies_of_a_sample_draw_the_same_after_a_resume(name, taken):
+def test_copies_of_a_sample_draw_the_same_after_a_resume(name):
     def made():
         if name in SAMPLERS:
             return loader(SAMPLERS[name](), last_batch="rollover")
@@ -139,7 +138,7 @@ def test_copies_of_a_sample_draw_the_same_after_a_resume(name, taken):
         expected = pairs(whole), pairs(whole)
     with made() as first:
         batches = iter(first)
-        found = pairs([next(batches) for _ in range(taken)])
+        found = pairs([next(batches) for _ in range(2)])
         state = json.loads(json.dumps(first.state_dict()))
     with made() as second:
         second.load_state_dict(state)
