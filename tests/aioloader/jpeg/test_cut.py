@@ -40,13 +40,6 @@ def test_a_crop_has_the_pixels_of_a_full_decode_and_every_interval_ends_with_its
         assert found.height < frame.height
 
 
-@pytest.mark.slow
-@given(cases())
-@settings(max_examples=1_500)
-def test_many_crops_have_the_pixels_of_a_full_decode(case: Case):
-    assert_cut_is_crop(case.data, case.box)
-
-
 @with_cases(("kind", "restart"), [*zip(KINDS, (0, 1, 2, 3, 6, 12), strict=True), ("420", 0), ("420", 3)])
 def test_every_small_crop_of_a_small_image(kind, restart):
     data = encode(48, 40, kind, restart)

@@ -24,6 +24,7 @@ from aioloader.transforms.lazy_image import LazyImageReader
 from tests.aioloader.jpeg.samples import (
     KINDS,
     Case,
+    assert_cut_is_crop,
     cases,
     crop,
     encode,
@@ -84,12 +85,13 @@ def test_a_rectangle_has_the_pixels_of_a_full_decode(case: Case, flag: int):
     check(case, flag)
 
 
-@installed
 @pytest.mark.slow
 @given(cases(), st.sampled_from([1, 1, 1, 0]))
-@settings(max_examples=2_000)
-def test_many_rectangles_have_the_pixels_of_a_full_decode(case: Case, flag: int):
-    check(case, flag)
+@settings(max_examples=1_500)
+def test_many_crops_have_the_pixels_of_a_full_decode_by_a_cut_and_as_a_rectangle(case: Case, flag: int):
+    assert_cut_is_crop(case.data, case.box)
+    if library_path() is not None:
+        check(case, flag)
 
 
 @installed

@@ -1103,6 +1103,18 @@ def assigned(of_class):
     )
 
 
+TRANSFORMS = """
+Resize(4) CenterCrop(4) CropResize(0,0,4,4) Cast("int32") ToTensor() RandomResizedCrop(4) RandomFlipLeftRight()
+RandomFlipTopBottom() RandomLighting(0) RandomBrightness(0) RandomContrast(0) RandomSaturation(0) RandomHue(0)
+Normalize(0,1) Rotate(90) RandomRotation((-1,1)) RandomColorJitter(0.1) Compose([t.Cast("int32")])
+RandomApply(t.CenterCrop(4),1)
+"""
+AUGMENTERS = """
+ResizeAug(3) ForceResizeAug((3,3)) CenterCropAug((3,3)) RandomCropAug((3,3)) HorizontalFlipAug(1) CastAug()
+BrightnessJitterAug(0) RandomGrayAug(0) SequentialAug([i.CastAug()]) RandomOrderAug([i.CastAug()])
+"""
+
+
 def exercises(mx, folder):
     """Return uses of classes by the path of the class: functions of a class derived from it."""
     data, image = mx.gluon.data, mx.nd.array(np.arange(6 * 8 * 3).reshape(6, 8, 3), dtype="float32")
@@ -1174,40 +1186,20 @@ def exercises(mx, folder):
         "image.detection.DetRandomCropAug": lambda c: [c()(image, label.copy()) for _ in range(9)],
         "image.detection.DetRandomPadAug": lambda c: [c()(image, label.copy()) for _ in range(9)],
     }
-    for name, arguments in {
-        **{
-            "Resize": (4,),
-            "CenterCrop": (4,),
-            "CropResize": (0, 0, 4, 4),
-            "Cast": ("int32",),
-            "ToTensor": (),
-        },
-        **{
-            "RandomResizedCrop": (4,),
-            "RandomFlipLeftRight": (),
-            "RandomFlipTopBottom": (),
-            "RandomLighting": (0,),
-        },
-        **{"RandomBrightness": (0,), "RandomContrast": (0,), "RandomSaturation": (0,), "RandomHue": (0,)},
-        **{"Normalize": (0, 1), "Rotate": (90,), "RandomRotation": ((-1, 1),), "RandomColorJitter": (0.1,)},
-        **{"Compose": ([t.Cast("int32")],), "RandomApply": (t.CenterCrop(4), 1)},
-    }.items():
+
+    def made_by(c, given):
+        return eval("c(" + given, {"c": c, "t": t, "i": mx.image})
+
+    for call in TRANSFORMS.split():
+        name, _, given = call.partition("(")
         x = image.transpose((2, 0, 1)) if name in ("Normalize", "Rotate", "RandomRotation") else image
-        found["gluon.data.vision.transforms." + name] = lambda c, x=x, given=arguments: [
-            type(data.SimpleDataset([x]).transform(c(*map(copied, given)))[0]),
-            list(map(type, data.DataLoader(data.SimpleDataset([x]).transform(c(*map(copied, given))), 1))),
+        found["gluon.data.vision.transforms." + name] = lambda c, x=x, given=given: [
+            type(data.SimpleDataset([x]).transform(made_by(c, given))[0]),
+            list(map(type, data.DataLoader(data.SimpleDataset([x]).transform(made_by(c, given)), 1))),
         ]
-    for name, arguments in {
-        **{
-            "ResizeAug": (3,),
-            "ForceResizeAug": ((3, 3),),
-            "CenterCropAug": ((3, 3),),
-            "RandomCropAug": ((3, 3),),
-        },
-        **{"HorizontalFlipAug": (1,), "CastAug": (), "BrightnessJitterAug": (0,), "RandomGrayAug": (0,)},
-        **{"SequentialAug": ([mx.image.CastAug()],), "RandomOrderAug": ([mx.image.CastAug()],)},
-    }.items():
-        found["image." + name] = lambda c, given=arguments: (c(*given)(image), c(*given).dumps())
+    for call in AUGMENTERS.split():
+        name, _, given = call.partition("(")
+        found["image." + name] = lambda c, given=given: (made_by(c, given)(image), made_by(c, given).dumps())
     return found
 
 
@@ -1223,10 +1215,6 @@ def instance_of(use, of_class):
     with contextlib.redirect_stdout(io.StringIO()):
         use(derived)
     return made_here[0]
-
-
-def copied(value):
-    return list(value) if isinstance(value, list) else value
 
 
 def calls(use, of_class, name):

@@ -138,23 +138,6 @@ def test_a_list_of_index_files(tmp_path):
         assert one_pass(make(paths, path_imgidx=given, batch_size=4))[0] == [[0, 2, 10, 12]]
 
 
-@with_cases(("parts", "shuffle"), [(3, False), (4, True)])
-def test_parts_have_equal_steps_and_all_records(ten, parts, shuffle):
-    steps, records = [], []
-    for part in range(parts):
-        iterator = make(ten, batch_size=2, num_parts=parts, part_index=part, shuffle=shuffle)
-        taken = []
-        for turn in range(3):
-            batches = list(iterator)
-            taken.append(len(batches))
-            if not turn:
-                records += [key for b in batches for key in b.index[: 2 - b.pad].tolist()]
-            iterator.reset()
-        steps.append(taken)
-    assert sorted(records) == list(range(100, 110))
-    assert all(taken == steps[0] for taken in steps)
-
-
 def test_a_part_without_records_is_empty(ten):
     iterator = make(ten, num_parts=12, part_index=11)
     assert iterator.provide_data == [("data", (4, 3, 4, 4))]

@@ -82,17 +82,6 @@ def test_all_parts_take_the_same_steps(total, parts, size, round_batch, turns):
     assert seen == list(range(total))
 
 
-def test_the_example_of_mxnet():
-    schedule = RecordSchedule(part_of(10, 1, 0), 4, True)
-    found = []
-    for _ in range(3):
-        found.append([batch.tolist() for batch in schedule])
-        schedule.advance()
-    assert found[0] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert found[1] == [[2, 3, 4, 5], [6, 7, 8, 9]]
-    assert found[2] == found[0]
-
-
 def test_a_pass_that_is_left_goes_back_to_the_start():
     schedule = RecordSchedule(part_of(10, 1, 0), 4, True)
     schedule.advance()
