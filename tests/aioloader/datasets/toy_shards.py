@@ -1,7 +1,7 @@
 """A format of shards for tests of what all formats share: JSON values and an image for each sample.
 
 A sample is two lengths (uint32, little endian), the JSON object of its values, and its image, which may be empty. The
-kind of a field follows from the suffix of its name: "a.json", "a.txt", "a.cls" and "a.bin" are stored as text.
+kind of a field follows from the suffix of its name: "a.json", "a.txt", "a.cls", "a.bin" and "a.jpg" are stored as text.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _KINDS = {
     ".txt": FieldKind.TEXT,
     ".cls": FieldKind.INTEGER,
     ".bin": FieldKind.BYTES,
+    ".jpg": FieldKind.IMAGE,
 }
 
 

@@ -57,6 +57,12 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use an index cache that no other test has written to."""
+    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[Any]]:
     """Return the servers that this process has started; at the end they are stopped, which ends `view`."""

@@ -28,11 +28,7 @@ from aioloader.viewer.site import Labels
 from tests.aioloader.viewer.sets import EVIL, detection_label, jpeg, write_records
 from tests.cases import with_cases
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use an index cache that no other test has written to."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def opened(path: Path) -> Collection:

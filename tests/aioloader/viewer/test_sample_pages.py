@@ -220,10 +220,8 @@ def test_records_have_no_named_fields(sets: Path, name: str, option: str) -> Non
 
 
 @every_format
-def test_fields_are_chosen_by_their_names(
-    sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: SetFormat
-) -> None:
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_fields_are_chosen_by_their_names(sets: Path, made: SetFormat) -> None:
     found = open_collection(sets / made.name, image=made.second, label=made.label)
     assert isinstance(found, ShardSamples)
     found.load()

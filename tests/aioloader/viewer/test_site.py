@@ -28,11 +28,7 @@ from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.cases import with_cases
 from tests.conftest import RunOn
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use an index cache that no other test has written to."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def work_with(site: Site, work: Callable[[Site], Awaitable[Any]], run: Callable[..., Any] = anyio.run) -> Any:
