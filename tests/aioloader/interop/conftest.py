@@ -30,13 +30,8 @@ def spawned(ours):
 
 
 @pytest.fixture(params=["inline", "fork", "spawn"])
-def of_kind(request, ours, spawned):
-    """Return a function that makes our loader, and a number of workers: none, and one of each kind."""
-    return spawned if request.param == "spawn" else ours, int(request.param != "inline")
-
-
-@pytest.fixture
-def both(torch, of_kind):
-    """Return torch's loader and ours, with the same number of workers: none, and two of each kind of ours."""
-    ours, workers = of_kind
-    return [partial(make, num_workers=2 * workers) for make in (torch.utils.data.DataLoader, ours)]
+def both(request, torch, ours, spawned):
+    """Return torch's loader and ours with as many workers: none, two forks, and a new interpreter for ours."""
+    workers = {"inline": 0, "fork": 2, "spawn": 1}[request.param]
+    mine = spawned if request.param == "spawn" else ours
+    return [partial(make, num_workers=workers) for make in (torch.utils.data.DataLoader, mine)]

@@ -103,7 +103,11 @@ class Failing:
         return index
 
 
-@pytest.mark.parametrize("options", [{}, {"collate_fn": list}], ids=["default", "own"])
+@pytest.mark.parametrize(
+    ("both", "options"),
+    [("inline", {}), ("inline", {"collate_fn": list}), ("fork", {"collate_fn": list}), ("spawn", {})],
+    indirect=["both"],
+)
 def test_a_pass_goes_on_after_a_failing_sample(both, options):
     runs = []
     for make in both:

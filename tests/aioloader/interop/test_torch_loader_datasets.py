@@ -37,8 +37,8 @@ def test_tensor_datasets_and_subsets(torch, ours):
     check(torch, ours, sets[0], batch_size=4)
 
 
-def test_datasets_of_this_project(torch, of_kind, photo_rec):
-    ours, workers = of_kind
+@pytest.mark.parametrize("workers", [0, 1])  # new interpreters in any case, because the dataset can be sent
+def test_datasets_of_this_project(torch, ours, photo_rec, workers):
     plain = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.CenterCrop(48))
     for dataset in (
         plain,
@@ -62,8 +62,9 @@ class Together(Samples):
         return [{"x": self.samples[index], "of": len(indices)} for index in indices]
 
 
-def test_datasets_that_read_a_batch_together(torch, of_kind):
-    ours, workers = of_kind
+@pytest.mark.parametrize("kind", ["inline", "fork", "spawn"])
+def test_datasets_that_read_a_batch_together(torch, ours, spawned, kind):
+    ours, workers = spawned if kind == "spawn" else ours, int(kind != "inline")
     options = {"num_workers": workers, "batch_size": 4}
     dataset = Together([float(number) for number in range(10)])
     check(torch, ours, dataset, sampler=[9, 0, 3, 3, 1], **options)

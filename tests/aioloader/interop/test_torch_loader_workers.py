@@ -76,7 +76,9 @@ def test_worker_init_fn_with_a_dataset_of_this_project(torch, ours, photo_rec):
         assert found <= {0, 1} if workers else found == {1}
         loader.close()
     crop = aioloader.ImageRecordDataset(photo_rec).transform_first(aioloader.transforms.CenterCrop(8))
-    plain, with_init = ([*ours(crop, 4, num_workers=1, worker_init_fn=fn)] for fn in (None, tell))
+    plain, with_init = (
+        [*ours(crop, 4, num_workers=n, worker_init_fn=fn)] for n, fn in ((0, None), (1, tell))
+    )
     assert same(torch, plain, with_init)
 
 
