@@ -1,4 +1,4 @@
-"""Tests of checking a crop index by making its entries again, and of images that cannot be read."""
+"""Tests of crop indexes in `verify` and `inspect`: entries, those made again, and images that cannot be read."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 
 import recordio
-from aioloader.cli import main
 from aioloader.crop_index import writer as building
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.formats.inspection import may_be_indexed
 from aioloader.formats.recordio.inspect import ValidRecords
 from aioloader.jpeg.crop_entry import HEAD, EntryHead
 from aioloader.tools.crops import CropCheck, check_index, images_of_folder
-from tests.aioloader.crop_index.samples import IMAGES, write_image_folder, write_record_files
+from aioloader.tools.inspect import inspect
+from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_image_folder, write_record_files
+from tests.aioloader.tools.conftest import Run
 
 needs_numba = pytest.mark.skipif(not building.can_build(), reason="numba makes entries again")
 
@@ -57,47 +59,150 @@ def forged(entry: bytes) -> bytes:
     return bytes(body) + zlib.crc32(body).to_bytes(4, "little")
 
 
-def rewrite(path: Path, kind: int, change: dict[int, bytes | str]) -> None:
-    """Write an index again with other entries, or reasons, of some of its images, by their places."""
+def rewrite(
+    path: Path, kind: int, change: dict[int, bytes | str] | None = None, *, drop: int = 0, add: int = 0
+) -> None:
+    """Write an index again with other entries, or reasons, at some places; without the first ones, or with more."""
     images = [
         (key, nbytes, made if isinstance(made, str) else bytes(made))
         for key, nbytes, made in CropIndex(str(path)).images()
     ]
     writer = CropIndexWriter(path, kind=kind)
-    for place, (key, nbytes, made) in enumerate(images):
-        building.put(writer, key, nbytes, change.get(place, made))
+    for place, (key, nbytes, made) in [*enumerate(images)][drop:]:
+        building.put(writer, key, nbytes, (change or {}).get(place, made))
+    for number in range(add):
+        writer.put(2**60 + number, 10, b"entry")
     writer.finish()
 
 
-@needs_numba
-def test_entries_that_are_made_again_are_the_same(
-    rec: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+def facts(run: Run, path: Path) -> tuple[int, Any]:
+    code, out, _ = run("verify", path, "--num-workers", "0", "--json")
+    (found,) = json.loads(out)["files"]
+    assert found["ok"] is (code == 0)
+    return code, found["crop_index"]
+
+
+def test_verify_checks_the_crop_index_of_a_record_file(rec: Path, run: Run) -> None:
+    count = len(IMAGES[::2])
+    code, out, err = run("verify", rec, "--num-workers", "0")
+    assert (code, err) == (0, "")
+    assert f"{rec.with_suffix('.crops')}: {count} entries, all fit their images" in out
+    spoil_entries(rec.parent)
+    code, out, err = run("verify", rec, "--num-workers", "0")
+    assert code == 1
+    assert f"damaged entries: {count}\n" in err
+    assert f"`aioloader index --crops {rec}`" in out
+
+
+def test_verify_checks_the_crop_index_of_a_folder(folder: Path, run: Run) -> None:
+    code, found = facts(run, folder)
+    assert (code, found["entries"]) == (0, len(IMAGES))
+    first, second = sorted(folder.rglob("*.jpg"))[:2]
+    first.write_bytes(second.read_bytes())
+    code, found = facts(run, folder)
+    assert (code, found["entries"], found["stale"], found["damaged"]) == (1, len(IMAGES) - 1, 1, 0)
+    first.unlink()
+    code, found = facts(run, folder)
+    assert (code, found["stale"], found["surplus"]) == (0, 0, 1)
+    code, _, _ = run("verify", folder, "--decode", "--num-workers", "0")
+    assert code == 0
+
+
+def test_verify_counts_missing_refused_and_surplus_images(rec: Path, folder: Path, run: Run) -> None:
+    for path, crops, kind, count in (
+        (rec, rec.with_suffix(".crops"), RECORDS, len(IMAGES[::2])),
+        (folder, folder / "images.crops", FOLDER, len(IMAGES)),
+    ):
+        rewrite(crops, kind, {1: "progressive"}, drop=1, add=3)
+        code, found = facts(run, path)
+        assert (code, found["missing"], found["refused"], found["surplus"]) == (1, 1, 1, 3)
+        assert found["entries"] == count - 2
+
+
+def test_verify_names_an_index_that_cannot_be_used(rec: Path, run: Run) -> None:
+    rec.with_suffix(".crops").write_bytes(b"damaged")
+    code, _, err = run("verify", rec, "--num-workers", "0")
+    assert code == 1
+    assert str(rec.with_suffix(".crops")) in err
+    rec.with_suffix(".crops").unlink()
+    code, out, err = run("verify", rec, "--num-workers", "0")
+    assert (code, err) == (0, "")
+    assert "crops" not in out
+
+
+def test_inspect_describes_the_crop_index(rec: Path, folder: Path, run: Run) -> None:
+    for path, crops in ((rec, rec.with_suffix(".crops")), (folder, folder / "images.crops")):
+        found = inspect(path)
+        assert found.crop_indexes is not None
+        assert found.crop_indexes.files == 1
+        assert found.crop_indexes.entries == found.crop_indexes.images == found.records
+        assert found.crop_indexes.nbytes == crops.stat().st_size
+        assert 0 < found.crop_indexes.share < 1
+        json.dumps(found.facts(), allow_nan=False)
+        _, out, _ = run("inspect", path)
+        assert f"crop index   {found.records} entries for {found.records} images" in out
+        crops.write_bytes(b"damaged")
+        _, out, _ = run("inspect", path)
+        assert "crop index   the crop index cannot be used" in out
+        assert "aioloader index --crops" in out
+        crops.unlink()
+        _, out, _ = run("inspect", path)
+        assert "crop index   no; " in out
+
+
+def test_inspect_advises_to_index_photographs(photo_rec: Path, rec: Path) -> None:
+    found = inspect(photo_rec)
+    assert found.images is not None
+    assert found.images.indexable > 0.8
+    assert any("aioloader index --crops" in line for line in found.advice)
+    rec.with_suffix(".crops").unlink()  # crops of these images leave out little
+    assert not any("aioloader index --crops" in line for line in inspect(rec).advice)
+
+
+@pytest.mark.parametrize("numba", [True, False])
+def test_inspect_says_how_to_install_the_maker_where_it_is_missing(
+    photo_rec: Path, monkeypatch: pytest.MonkeyPatch, numba: bool
 ) -> None:
+    monkeypatch.setattr("aioloader.tools.inspect.can_build", lambda: numba)
+    (advice,) = (line for line in inspect(photo_rec).advice if "aioloader index --crops" in line)
+    assert ("(`pip install 'aioloader[crops]'`, then `aioloader index" in advice) == (not numba)
+
+
+def test_repair_says_that_the_copy_needs_a_separate_index(rec: Path, run: Run) -> None:
+    copy = rec.with_name("copy.rec")
+    code, _, err = run("repair", rec, copy)
+    assert code == 0
+    assert f"aioloader index --crops {copy}" in err
+    rec.with_suffix(".crops").unlink()
+    assert run("repair", rec, copy)[2] == ""
+
+
+# -- entries made again ------------------------------------------------------------------------------------------------
+
+
+@needs_numba
+def test_entries_that_are_made_again_are_the_same(rec: Path, folder: Path, run: Run) -> None:
     assert check(rec, rebuild=True) == CropCheck(
         str(rec.with_suffix(".crops")), entries=len(IMAGES[::2]), rebuilt=True
     )
     assert check(folder, rebuild=True).entries == len(IMAGES)
-    assert main(["verify", str(rec), "--decode", "--num-workers", "0"]) == 0
-    assert (
-        f"{len(IMAGES[::2])} entries, all fit their images and equal those made again"
-        in capsys.readouterr().out
-    )
+    code, out, _ = run("verify", rec, "--decode", "--num-workers", "0")
+    assert code == 0
+    assert f"{len(IMAGES[::2])} entries, all fit their images and equal those made again" in out
 
 
 @needs_numba
-def test_an_entry_with_right_checksums_and_wrong_values_is_found(
-    rec: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_entry_with_right_checksums_and_wrong_values_is_found(rec: Path, run: Run) -> None:
     crops = rec.with_suffix(".crops")
     rewrite(crops, RECORDS, {1: forged(IMAGES[2][2])})
     assert check(rec).ok
     found = check(rec, rebuild=True)
     assert (found.ok, found.different, found.entries) == (False, 1, len(IMAGES[::2]) - 1)
-    assert main(["verify", str(rec), "--decode", "--num-workers", "0"]) == 1
-    captured = capsys.readouterr()
-    assert "entries that differ from those made again: 1\n" in captured.err
-    assert f"`aioloader index --crops --remake {rec}`" in captured.out
-    assert "wrong pixels" in captured.out
+    code, out, err = run("verify", rec, "--decode", "--num-workers", "0")
+    assert code == 1
+    assert "entries that differ from those made again: 1\n" in err
+    assert f"`aioloader index --crops --remake {rec}`" in out
+    assert "wrong pixels" in out
 
 
 @needs_numba
@@ -115,27 +220,26 @@ def test_images_that_were_refused_are_tried_again(folder: Path) -> None:
 
 
 def test_without_numba_the_other_checks_are_made(
-    rec: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    rec: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(building, "can_build", lambda: False)
-    assert main(["verify", str(rec), "--decode", "--num-workers", "0"]) == 0
-    out = capsys.readouterr().out
+    code, out, _ = run("verify", rec, "--decode", "--num-workers", "0")
+    assert code == 0
     assert "all fit their images" in out
     assert "the entries were not made again" in out
 
 
-def test_images_that_cannot_be_read_are_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_that_cannot_be_read_are_reported(folder: Path, run: Run) -> None:
     first = min(folder.rglob("*.jpg"))
     first.unlink()
     first.symlink_to("nowhere")
     (error,) = check(folder).errors
     assert error.path == str(first)
-    assert main(["verify", str(folder), "--num-workers", "0", "--json"]) == 1
-    (facts,) = json.loads(capsys.readouterr().out)["files"]
-    (reported,) = facts["crop_index"]["image_errors"]
-    assert (reported["path"], facts["crop_index"]["missing"]) == (str(first), 0)
-    assert main(["verify", str(folder), "--num-workers", "0"]) == 1
-    assert f"{first}: FileNotFoundError" in capsys.readouterr().err
+    code, found = facts(run, folder)
+    (reported,) = found["image_errors"]
+    assert (code, reported["path"], found["missing"]) == (1, str(first), 0)
+    code, _, err = run("verify", folder, "--num-workers", "0")
+    assert (code, f"{first}: FileNotFoundError" in err) == (1, True)
 
 
 def test_errors_of_records_name_the_place_in_a_damaged_file_without_an_idx(rec: Path) -> None:
@@ -155,7 +259,19 @@ def test_errors_of_records_name_the_place_in_a_damaged_file_without_an_idx(rec: 
     assert (found.entries, found.surplus) == (len(IMAGES[::2]) - 2, 1)
 
 
-def test_a_damaged_index_is_reported_once(rec: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_a_damaged_index_is_reported_once(rec: Path, run: Run, recwarn: pytest.WarningsRecorder) -> None:
     rec.with_suffix(".crops").write_bytes(b"damaged")
-    assert main(["verify", str(rec), "--decode", "--num-workers", "0"]) == 1
+    assert run("verify", rec, "--decode", "--num-workers", "0")[0] == 1
     assert not [warning for warning in recwarn if "crop" in str(warning.message)]
+
+
+def test_images_that_may_be_indexed() -> None:
+    image = cv2.resize(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8), (300, 200))
+
+    def encoded(*flags: int) -> bytes:
+        return bytes(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 95, *flags])[1])
+
+    assert may_be_indexed(encoded())
+    assert not may_be_indexed(encoded(cv2.IMWRITE_JPEG_PROGRESSIVE, 1))
+    assert not may_be_indexed(encoded(cv2.IMWRITE_JPEG_RST_INTERVAL, 3))
+    assert not may_be_indexed(IMAGES[0][1])

@@ -14,37 +14,13 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader.cli import main
 from aioloader.crop_index.writer import can_build
 from tests.aioloader.datasets.tars import write_tar
 from tests.aioloader.format_sets import FORMATS, MDS, PARQUET, TAR, TFRECORD, Sample, SetFormat
 from tests.aioloader.formats import tfrecords
+from tests.aioloader.tools.conftest import Run
 
 COUNT = 9
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep indexes of the user in a directory of the test."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command, and returns its exit code, its output and its messages."""
-
-    def run(*words: Any) -> tuple[int, str, str]:
-        capfd.readouterr()
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as stop:
-            code = int(str(stop.code))
-        out, err = capfd.readouterr()
-        # Without progress bars.
-        return code, out, "".join(line for line in err.splitlines(keepends=True) if "%" not in line)
-
-    return run
 
 
 def jpeg(seed: int) -> bytes:

@@ -19,11 +19,6 @@ from tests.aioloader.datasets.faces import Reader
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-
-
 def encoded(number: int, height: int = 12, width: int = 12, suffix: str = ".png") -> bytes:
     image = np.full((height, width, 3), number, np.uint8)
     done, data = cv2.imencode(suffix, image)

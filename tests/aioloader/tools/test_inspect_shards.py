@@ -19,12 +19,6 @@ from aioloader.tools.inspect import _text, advice_for, inspect
 from tests.aioloader.datasets.toy_shards import ToyDataset, toy_sample, write_shard
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep other indexes in a directory of the test."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
-
-
 def jpeg(seed: int, size: int = 300) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (40, 60, 3), dtype=np.uint8)
     return bytes(cv2.imencode(".jpg", cv2.resize(pixels, (size, size * 2 // 3)))[1])

@@ -12,12 +12,6 @@ from aioloader.tools.index import index_all, index_samples
 from tests.aioloader.datasets.toy_shards import KIND, ToyDataset, toy_sample, write_shard
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep other indexes in a directory of the test."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
-
-
 @pytest.fixture
 def shards(tmp_path: Path) -> list[Path]:
     return [

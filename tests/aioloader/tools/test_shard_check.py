@@ -20,12 +20,6 @@ PICTURE: bytes = simplejpeg.encode_jpeg(np.full((16, 16, 3), 7, np.uint8))
 OPTIONS: dict[str, Any] = {"num_workers": 0, "executor": "inline"}
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep indexes in a directory of the test."""
-    monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "user-cache"))
-
-
 def checked(tmp_path: Path, *samples: bytes, **options: Any) -> ImageCheck:
     path = write_shard(tmp_path / "a.toy", samples)
     (found,) = check_samples(ToyDataset(path, crop_index=None, **options), **OPTIONS)
