@@ -71,7 +71,7 @@ class Azurite(Running):
     def close(self) -> None:
         """Stop it; may be called twice."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
         if self._process.stdout is not None:
             self._process.stdout.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -110,4 +110,4 @@ class Azurite(Running):
         headers["Authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(signed).decode()}"
         headers["Content-Type"] = kind
         request = urllib.request.Request(f"{self.endpoint}{target}", data=data, headers=headers, method="PUT")
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=60).close()

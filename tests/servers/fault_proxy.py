@@ -144,4 +144,4 @@ class FaultProxy(Running):
                 assert pipe is not None
                 pipe.close()
         for process in self._processes:
-            process.wait(10)
+            process.wait(60)

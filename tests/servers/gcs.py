@@ -66,7 +66,7 @@ class Gcs(Running):
     def close(self) -> None:
         """Stop it; may be called twice."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def environment(self) -> dict[str, str]:
         """Return the variables that a client needs to reach it."""
@@ -94,4 +94,4 @@ class Gcs(Running):
         request = urllib.request.Request(
             f"http://{self.address}{target}", data=data, headers={"Content-Type": kind}, method="POST"
         )
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=60).close()

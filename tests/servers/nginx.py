@@ -93,7 +93,7 @@ class Nginx(Running):
     def close(self) -> None:
         """Stop it; may be called twice."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
         if self._process.stderr is not None:
             self._process.stderr.close()
         shutil.rmtree(self._scratch, ignore_errors=True)

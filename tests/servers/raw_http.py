@@ -66,7 +66,7 @@ class RawServer:
         for sock in list(self._sockets):
             self._shut(sock)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
     @staticmethod
     def _shut(sock: socket.socket) -> None:

@@ -74,7 +74,7 @@ class S3(Running):
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def make_bucket(self, bucket: str) -> None:
         """Make a bucket; its name has three characters or more."""

@@ -15,7 +15,7 @@ from aioloader.errors import ResumeError
 from tests.cases import on_both_loops, with_cases
 
 COUNT, BATCH = 40, 4
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Gate:

@@ -15,7 +15,7 @@ from aioloader.errors import LoaderClosedError
 from aioloader.foundation.opening import current_opening, in_this_opening, limited
 from tests.cases import on_both_loops
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class SlowFolder(aioloader.ImageFolderDataset):

@@ -138,7 +138,7 @@ def test_an_epoch_that_is_left_closes_the_generator(leftovers: object) -> None:
 
     with DataLoader(IterableDataset(endless), 4, num_workers=0, prefetch=1) as loader:
         assert next(iter(loader)).tolist() == [0, 1, 2, 3]
-    assert closed.wait(10)
+    assert closed.wait(60)
 
 
 def test_an_error_comes_after_the_samples_before_it() -> None:

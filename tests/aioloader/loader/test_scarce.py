@@ -17,7 +17,7 @@ from aioloader.packing.lists import Listed, write_list
 from aioloader.tools.pack import pack
 from tests.aioloader.loader.programs import run_program
 from tests.aioloader.loader.samples import Numbers, labels
-from tests.aioloader.packing.test_pack_failures import folder
+from tests.aioloader.packing.sample_sets import files, write_folder
 
 pytestmark = pytest.mark.own_workers
 
@@ -94,25 +94,21 @@ def test_shared_memory_of_four_megabytes_is_enough(tmp_path):
 # -- disks -------------------------------------------------------------------------------------------------------------
 
 
-def what_is_there(place):
-    return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
-
-
 def test_packing_on_a_full_disk_is_an_error_and_what_was_there_stays(tmp_path):
     out = tmp_path / "out"
-    report = pack(folder(tmp_path / "few", set(), 2), out / "images")
-    before = what_is_there(out)
-    more = folder(tmp_path / "more", set(), 300)
+    report = pack(write_folder(tmp_path / "few", count=2), out / "images")
+    before = files(out)
+    more = write_folder(tmp_path / "more", count=300)
     with limited(resource.RLIMIT_FSIZE, 140_000), pytest.raises(OSError, match="File too large") as caught:
         pack(more, report.rec)
     assert caught.value.errno == errno.EFBIG
-    assert what_is_there(out) == before
+    assert files(out) == before
     assert len(before) == 4
 
 
 @pytest.mark.slow
 def test_packing_and_reading_on_a_disk_without_room(tmp_path):
-    source = folder(tmp_path / "in", set(), 16)
+    source = write_folder(tmp_path / "in", count=16)
     disk = tmp_path / "disk"
     disk.mkdir()
     code = f"""
@@ -147,10 +143,10 @@ def test_packing_and_reading_on_a_disk_without_room(tmp_path):
 def test_lists_on_a_full_disk_leave_what_was_there(tmp_path):
     images = [Listed(number, (1.0,), f"{number}.jpg") for number in range(100)]
     write_list(tmp_path / "images.lst", images[:2])
-    before = what_is_there(tmp_path)
+    before = files(tmp_path)
     with limited(resource.RLIMIT_FSIZE, 100), pytest.raises(OSError, match="File too large"):
         write_list(tmp_path / "images.lst", images)
-    assert what_is_there(tmp_path) == before
+    assert files(tmp_path) == before
 
 
 # -- files and descriptors ---------------------------------------------------------------------------------------------

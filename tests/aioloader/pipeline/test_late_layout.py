@@ -25,7 +25,7 @@ EXECUTORS = ["thread", "process"]
 
 def wait_until(condition: Callable[[], bool], otherwise: str) -> None:
     """Wait in a worker for a condition on files: workers share nothing else."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(otherwise)

@@ -347,7 +347,7 @@ def test_a_request_in_flight_keeps_no_process_alive(photos: HubSet) -> None:
     assert all(thread.daemon for thread in threads)
     release.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -187,7 +187,7 @@ def test_a_cancelled_plan_ends_at_once_and_its_load_serves_the_next(run_on: RunO
             await blocks.plan(wanted((0, 1), (1, 2)))
         assert scope.cancelled_caught
         reader.go.set()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             plan = await blocks.plan(wanted((0, 1), (1, 2)))
         out = memoryview(bytearray(plan.nbytes))
         await blocks.read(plan, out)
@@ -204,14 +204,14 @@ async def test_announced_blocks_are_loaded_before_they_are_planned(leftovers: ob
 
     blocks = source(reader)
     blocks.announce(wanted((1, 0), (1, 5), (2, 0), (3, 0), (0, 0)))  # room for two, a quarter of the limit
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not (blocks.cache.peek(1) and blocks.cache.peek(2)):
             await anyio.sleep(0.001)
     assert sorted(reader.loaded) == [1, 2]
     await blocks.plan(wanted((1, 0), (2, 1)))
     assert sorted(reader.loaded) == [1, 2]
     blocks.announce(wanted((3, 0)))  # an error waits for those who need the block
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while 3 not in reader.loaded:
             await anyio.sleep(0.001)
     plan = await blocks.plan(wanted((3, 0)))
