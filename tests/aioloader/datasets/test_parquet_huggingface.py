@@ -42,7 +42,7 @@ def _written(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["golden", "new"])
+@pytest.fixture(scope="module", params=["golden", pytest.param("new", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the files of `write_huggingface.py`."""
     return GOLDEN if request.param == "golden" else _written(tmp_path_factory.mktemp("huggingface"))

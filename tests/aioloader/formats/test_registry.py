@@ -132,11 +132,11 @@ def test_what_read_must_not_return_is_named(box: Path, returned: list[Any], reas
     ("command", "found"),
     [
         (["inspect"], "Box samples"),
-        (["verify", "--decode"], "6 images decoded, all valid"),
+        (["verify", "--decode", "--num-workers", "1"], "6 images decoded, all valid"),
         (["index"], "no index is needed"),
         (["bench", "--seconds", "0.1", "--rounds", "1", "--size", "16"], "images/s"),
         (["pack", "OUT"], "6 records of 2 classes"),
-        (["index", "--crops", "--num-workers", "1"], ".crops"),
+        (["index", "--crops", "--num-workers", "0"], ".crops"),
         (["view", "--export", "OUT"], "6 of 6 samples"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
