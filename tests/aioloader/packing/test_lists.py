@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader.packing.lists import Listed, read_lines, split_list, walk_images, write_list
+from tests.cases import with_cases
 
 EXTENSIONS = (".jpeg", ".jpg", ".png")
 
@@ -95,7 +96,7 @@ def test_names_of_lists() -> None:
     assert [name for name, _ in split_list(images, 1, 1.0, 0.2)] == [""]
 
 
-@pytest.mark.parametrize("arguments", [(0,), (1, 1.5), (1, -0.1), (1, 0.5, 2.0), (1, 0.7, 0.7)])
+@with_cases("arguments", [(0,), (1, 1.5), (1, -0.1), (1, 0.5, 2.0), (1, 0.7, 0.7)])
 def test_what_cannot_be_split_so(arguments: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=r"must|more than 1"):
         split_list([Listed(0, (0.0,), "a")], *arguments)  # type: ignore[arg-type]  # on purpose

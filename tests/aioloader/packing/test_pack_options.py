@@ -17,6 +17,7 @@ from aioloader.tools.draw import draw_image
 from aioloader.tools.pack import PackReport, pack
 from aioloader.transforms import decode_image, image_size, raw_image
 from tests.aioloader.packing.sample_sets import bodies, write_folder
+from tests.cases import with_cases
 from tests.executors import pool
 
 IMAGE = draw_image(5, height=60, width=90)
@@ -203,7 +204,7 @@ def test_the_report_says_all(tmp_path: Path) -> None:
     assert (tmp_path / "set.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "number"),
     [("1", 1), ("color", 1), ("0", 0), ("gray", 0), ("Grey", 0), ("-1", -1), ("unchanged", -1)],
 )
@@ -211,7 +212,7 @@ def test_colours_have_numbers_and_names(text: str, number: int) -> None:
     assert _parser().parse_args(["pack", "in", "out", "--color", text]).color == number
 
 
-@pytest.mark.parametrize(
+@with_cases(
     "words",
     [["--color", "2"], ["--color", "mauve"], ["--train-ratio", "1.5"], ["--shards", "0"], ["--from", "x"]],
 )
@@ -222,9 +223,7 @@ def test_wrong_words_are_reported(words: list[str], capsys: pytest.CaptureFixtur
     assert words[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("out", "report"), [("set", "set_train.rec"), ("set", "set_val.lst"), ("set/", None), ("", None)]
-)
+@with_cases(("out", "report"), [("set", "set_train.rec"), ("set", "set_val.lst"), ("set/", None), ("", None)])
 def test_names_that_would_mix_files_up_are_refused(
     source: Path, tmp_path: Path, out: str, report: str | None
 ) -> None:

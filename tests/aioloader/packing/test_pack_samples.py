@@ -232,7 +232,7 @@ def test_labels_become_numbers(label: Any, numbers: tuple[float, ...]) -> None:
     assert label_numbers(label, LOCATION) == numbers
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("label", "message"),
     [
         ((1 << 24) + 1, "16777217, which float32 cannot store exactly"),

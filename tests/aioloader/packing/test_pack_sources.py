@@ -20,6 +20,7 @@ from aioloader.tools.pack import pack
 from aioloader.transforms import raw_image
 from tests.aioloader.datasets.vision_files import cifar_rows, write_cifar, write_mnist
 from tests.aioloader.packing.sample_sets import records
+from tests.cases import with_cases
 
 DATA = Path(__file__).parents[2] / "data" / "mxnet"
 GOLDEN = DATA / "im2rec_src"
@@ -70,7 +71,7 @@ def test_a_failed_entry_keeps_its_id_for_what_stands_in(tmp_path: Path) -> None:
     assert [header.id for header, _ in records(skipped.rec)] == [8]
 
 
-@pytest.mark.parametrize(
+@with_cases(
     ("text", "message"),
     [
         ("", "lists no images"),
