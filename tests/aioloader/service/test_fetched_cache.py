@@ -123,6 +123,9 @@ def server(leftovers: object) -> Iterator[RawServer]:
         yield server
 
 
+in_pairs = pytest.mark.parametrize(
+    ("cache", "backend"), [("memory", "asyncio"), ("directory", "trio")], indirect=True
+)
 Step = str | tuple[str, int] | Callable[[RawServer], object]
 Read = Callable[..., list[tuple[bytes, Any]]]
 
@@ -177,6 +180,7 @@ def asked(server: RawServer) -> str:
 A, B, C = (IMAGE, ("url", "/a", '"1"')), (OTHER, ("url", "/b", '"1"')), (NEW, ("url", "/a", '"2"'))
 
 
+@in_pairs
 @with_cases(
     ("steps", "results", "conditional"),
     [
@@ -211,6 +215,7 @@ def test_what_is_known_is_not_sent_again(
     assert asked(server) == conditional
 
 
+@in_pairs
 @with_cases("tag", [None, 'W/"1"', "1", '"' + "a" * 300 + '"'])
 def test_without_a_version_every_image_is_sent(server: RawServer, read: Read, tag: str | None) -> None:
     server.answers["/a"] = answer(IMAGE, ETag=tag)
@@ -218,6 +223,7 @@ def test_without_a_version_every_image_is_sent(server: RawServer, read: Read, ta
     assert asked(server) == "--"
 
 
+@in_pairs
 def test_the_version_is_that_of_the_url_behind_a_redirect(server: RawServer, read: Read) -> None:
     """Another URL may use the same name of a version for another image."""
 
@@ -228,6 +234,7 @@ def test_the_version_is_that_of_the_url_behind_a_redirect(server: RawServer, rea
     assert asked(server) == "---?---?"
 
 
+@in_pairs
 def test_a_server_that_says_so_without_being_asked_is_a_named_error(server: RawServer, read: Read) -> None:
     server.answers["/a"] = answer(status=304, ETag='"1"')
     with pytest.raises(OSError, match="304"):

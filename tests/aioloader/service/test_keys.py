@@ -20,6 +20,7 @@ LEAVES = st.binary(max_size=3) | st.text(max_size=3)
 NESTED = st.recursive(
     LEAVES,
     lambda each: st.lists(each) | st.lists(each).map(tuple) | st.dictionaries(st.text(max_size=2), each),
+    max_leaves=20,
 )
 
 

@@ -173,11 +173,16 @@ async def test_a_longer_header_is_read_step_by_step_and_what_is_no_image_no_furt
                 with pytest.raises(aioloader.ImageError):
                     await service.probe(server.url("/x"))
                 assert len(server.heads) == 1
+            assert service.stats().made == 0
 
 
 @on_both_loops
-async def test_images_of_many_frames_are_refused() -> None:
+async def test_images_of_many_frames_or_pixels_are_refused() -> None:
     data = of_frames("PNG", 4)
+    async with service_of(max_pixels=1999) as service:
+        for method in (service.get, service.probe):
+            with pytest.raises(ImageTooLargeError, match="pixels"):
+                await method(data)
     for most in (None, 4):
         async with service_of(max_frames=most) as service:
             assert (await service.get(data)).shape == (40, 50, 3)

@@ -60,8 +60,7 @@ def reader(tmp_path: Path | None = None, **options: Any) -> ReferenceReader:
 Read = Callable[..., ReadImage]
 
 
-@pytest.fixture
-def read(run_on: RunOn, no_blocking: None, leftovers: object) -> Read:
+def reading(run_on: Callable[..., Any]) -> Read:
     """Return a function that accepts and reads a reference with a new reader in a new event loop."""
 
     def run(
@@ -75,9 +74,22 @@ def read(run_on: RunOn, no_blocking: None, leftovers: object) -> Read:
             finally:
                 await here.aclose()
 
-        return run_on(main)
+        found: ReadImage = run_on(main)
+        return found
 
     return run
+
+
+@pytest.fixture
+def read(no_blocking: None, leftovers: object) -> Read:
+    """Return such a function for references of which the event loop fetches nothing."""
+    return reading(anyio.run)
+
+
+@pytest.fixture
+def fetch_on_both(run_on: RunOn, no_blocking: None, leftovers: object) -> Read:
+    """Return such a function for either event loop."""
+    return reading(run_on)
 
 
 # -- what is accepted ------------------------------------------------------------------------------------------------
@@ -257,7 +269,7 @@ def test_equal_bytes_have_equal_identities() -> None:
     assert here.accept(data_uri(SMALL)).identity == here.accept(data_uri(SMALL)).identity
 
 
-def test_a_caller_may_change_a_bytearray_at_once(read: Read) -> None:
+def test_a_caller_may_change_a_bytearray_at_once() -> None:
     data = bytearray(SMALL)
     reference = reader().accept(data)
     view = reader().accept(memoryview(data).toreadonly())
@@ -296,7 +308,7 @@ def test_urls_in_one_form_are_one_image() -> None:
 # -- what is read ----------------------------------------------------------------------------------------------------
 
 
-def test_the_bytes_of_an_image_are_read(read: Read, tmp_path: Path) -> None:
+def test_the_bytes_of_an_image_are_read(fetch_on_both: Read, tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(SMALL)
     for ref in (
         SMALL,
@@ -307,7 +319,7 @@ def test_the_bytes_of_an_image_are_read(read: Read, tmp_path: Path) -> None:
         f"file://{tmp_path}/a.jpg",
     ):
         for head in (False, True):
-            found = read(ref, tmp_path, head=head)
+            found = fetch_on_both(ref, tmp_path, head=head)
             assert bytes(found.payload) == SMALL
             assert found.complete
             assert found.key is not None
@@ -371,19 +383,19 @@ def test_a_damaged_pillow_image_is_a_named_error(read: Read) -> None:
 # -- URLs ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_url_is_read(read: Read) -> None:
+def test_a_url_is_read(fetch_on_both: Read) -> None:
     pytest.importorskip("h11", reason="needs h11: pip install 'aioloader[service]'")
     long = SMALL + bytes(HEAD_NBYTES)
     with RawServer() as server:
         server.answers["/a"] = answer(long, ETag='"1"')
-        found = read(server.url("/a?b"), hosts=[f"127.0.0.1:{server.port}"])
+        found = fetch_on_both(server.url("/a?b"), hosts=[f"127.0.0.1:{server.port}"])
         assert (bytes(found.payload), found.complete) == (long, True)
         assert found.key == ("url", server.url("/a?b"), '"1"')
-        found = read(server.url("/a"), hosts=[f"127.0.0.1:{server.port}"], head=True)
+        found = fetch_on_both(server.url("/a"), hosts=[f"127.0.0.1:{server.port}"], head=True)
         assert (bytes(found.payload), found.complete) == (long[:HEAD_NBYTES], False)
 
 
-def test_a_function_of_the_caller_may_fetch(read: Read) -> None:
+def test_a_function_of_the_caller_may_fetch(fetch_on_both: Read) -> None:
     asked = []
 
     async def fetch(url: str) -> bytes:
@@ -392,7 +404,7 @@ def test_a_function_of_the_caller_may_fetch(read: Read) -> None:
         return SMALL
 
     for head in (False, True):
-        found = read("HTTPS://EXAMPLE.com:443/a?b#c", fetch=fetch, head=head)
+        found = fetch_on_both("HTTPS://EXAMPLE.com:443/a?b#c", fetch=fetch, head=head)
         assert (found.payload, found.key, found.complete) == (SMALL, None, True)
     assert asked == ["https://example.com/a?b"] * 2
     for url in (
@@ -403,23 +415,23 @@ def test_a_function_of_the_caller_may_fetch(read: Read) -> None:
         "http://a:22/",
     ):
         with pytest.raises(ImageNotAllowedError):
-            read(url, fetch=fetch, key="mine")
+            fetch_on_both(url, fetch=fetch, key="mine")
     with pytest.raises(ImageNotAllowedError):
-        read("http://evil.example/", fetch=fetch, hosts=["good.example"])
+        fetch_on_both("http://evil.example/", fetch=fetch, hosts=["good.example"])
     assert len(asked) == 2
 
 
-def test_a_function_that_fails_is_a_named_error_without_the_query(read: Read) -> None:
+def test_a_function_that_fails_is_a_named_error_without_the_query(fetch_on_both: Read) -> None:
     async def fetch(url: str) -> bytes:
         raise OSError(f"no connection to {url}")
 
     with pytest.raises(ImageFetchError, match="fetch= raised OSError") as found:
-        read("http://example.com/?secret", fetch=fetch)
+        fetch_on_both("http://example.com/?secret", fetch=fetch)
     assert "secret" not in str(found.value)
     assert isinstance(found.value.__cause__, OSError)
 
 
-def test_a_function_has_the_limits_of_the_service(read: Read) -> None:
+def test_a_function_has_the_limits_of_the_service(fetch_on_both: Read) -> None:
     async def much(url: str) -> bytes:
         return bytes(LIMIT + 1)
 
@@ -431,11 +443,11 @@ def test_a_function_has_the_limits_of_the_service(read: Read) -> None:
         return "text"
 
     with pytest.raises(ImageTooLargeError):
-        read("http://example.com/", fetch=much)
+        fetch_on_both("http://example.com/", fetch=much)
     with pytest.raises(ImageFetchError, match="within"):
-        read("http://example.com/", fetch=slow, timeout=0.05)
+        fetch_on_both("http://example.com/", fetch=slow, timeout=0.05)
     with pytest.raises(TypeError, match="fetch= must return bytes"):
-        read("http://example.com/", fetch=wrong)
+        fetch_on_both("http://example.com/", fetch=wrong)
 
 
 # -- cancellation ----------------------------------------------------------------------------------------------------
