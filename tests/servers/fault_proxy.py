@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,6 +137,15 @@ class FaultProxy(Running):
         """Listen again at the same port."""
         for process in self._processes:
             (self.port,) = self._tell("listen", [process], port=self.port)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Return a context in which new connections are refused."""
+        self.go_away()
+        try:
+            yield
+        finally:
+            self.come_back()
 
     def close(self) -> None:
         """Stop the processes; may be called twice."""

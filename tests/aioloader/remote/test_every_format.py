@@ -135,12 +135,9 @@ def test_a_full_cache_opens_and_runs_without_its_server(
     cache = tmp_path / "cache"
     dataset = open_dataset(there.paths, cache=cache)
     first = batches_of(dataset)
-    there.proxy.go_away()
-    try:
+    with there.proxy.away():
         for made in (open_dataset, type(dataset)):
             with pytest.warns(OfflineWarning) as caught:
                 again: Any = made(there.paths, cache=cache)
             assert len(caught) == 1
             assert_same(batches_of(again), first)
-    finally:
-        there.proxy.come_back()

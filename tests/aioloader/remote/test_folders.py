@@ -117,10 +117,7 @@ def test_a_full_cache_opens_and_runs_without_its_store(
             return [(images.copy(), labels.copy()) for images, labels in loader]
 
     first = run()
-    s3_proxy.go_away()
-    try:
+    with s3_proxy.away():
         with pytest.warns(OfflineWarning, match=f"s3://{bucket}/") as caught:
             assert_same(run(), first)
         assert len(caught) == 1
-    finally:
-        s3_proxy.come_back()

@@ -29,6 +29,7 @@ from tests.executors import pool
 from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
+IGNORED = pytest.mark.filterwarnings("ignore::aioloader.errors.CropIndexWarning")
 
 CROP = transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
 CHAINS: dict[str, list[Any]] = {
@@ -348,15 +349,14 @@ def test_one_damaged_image_is_read_whole(golden: Served, incomplete: list[int]) 
     assert stats.bytes_read < 0.9 * 8 * sum(path.stat().st_size for path in golden.paths)
 
 
+@IGNORED
 def test_a_wrong_index_is_not_tried_for_ever(
     golden: Served, incomplete: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partial_reads, "_MOST_EXCLUDED", 2)
     for path in golden.paths:
         _spoil_headers(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CropIndexWarning)
-        compare(golden, 4, batch_size=1, prefetch=1)
+    compare(golden, 4, batch_size=1, prefetch=1)
     # A further one may have been planned already.
     assert [incomplete.count(file) in (2, 3) for file in (0, 1)] == [True, True]
 
@@ -409,6 +409,7 @@ def test_an_async_loader_is_not_blocked(golden: Served, backend: str, no_blockin
     assert_same(anyio.run(main, backend=backend), expected)
 
 
+@IGNORED
 def test_leaving_an_epoch_frees_everything(golden: Served, leftovers: Any) -> None:
     for path in golden.paths:
         _flip_bytes(path)  # so that items are being read whole
@@ -422,9 +423,7 @@ def test_leaving_an_epoch_frees_everything(golden: Served, leftovers: Any) -> No
                 async for _ in loader:
                     scope.cancel()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CropIndexWarning)
-        anyio.run(main)
+    anyio.run(main)
 
 
 async def _doubled(pixels: Any) -> Any:
@@ -432,14 +431,13 @@ async def _doubled(pixels: Any) -> Any:
     return pixels * 2
 
 
+@IGNORED
 @pytest.mark.parametrize("flip", [False, True])
 def test_async_transforms_follow_a_crop(golden: Served, flip: bool, incomplete: list[int]) -> None:
     if flip:
         for path in golden.paths:
             _flip_bytes(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CropIndexWarning)
-        compare(golden, fn=_doubled, executor="process", **SKIP)
+    compare(golden, fn=_doubled, executor="process", **SKIP)
     assert bool(incomplete) == flip
 
 
@@ -594,13 +592,12 @@ def test_a_wrong_line_of_the_idx_fails_only_its_own_sample(golden: Served) -> No
     compare(golden, **SKIP)
 
 
+@IGNORED
 def test_little_memory_is_enough(golden: Served, incomplete: list[int]) -> None:
     """Items are read whole into the memory of their batch."""
     for path in golden.paths:
         _flip_bytes(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CropIndexWarning)
-        compare(golden, memory_limit=96 << 10, prefetch=2, **SKIP)
+    compare(golden, memory_limit=96 << 10, prefetch=2, **SKIP)
     assert incomplete
 
 
