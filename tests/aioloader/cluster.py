@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_END_S = 30.0
+_END_S = 120.0
 # Ray reads these when it is imported: no usage reports, and only this machine's address.
 os.environ.update(
     RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0", RAY_DISABLE_IMPORT_WARNING="1"
