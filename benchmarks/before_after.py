@@ -15,12 +15,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.host_limits import available_cores
+from benchmarks.figures import ratios
+from benchmarks.measurement import in_turns
 from benchmarks.process import ROOT
 
 if TYPE_CHECKING:
@@ -188,17 +191,15 @@ def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], f
 def report(rates: dict[str, dict[str, list[float]]]) -> str:
     """Return a table of the rates and of their ratios, after divided by before, round by round."""
     lines = [f"{'measurement':34} {'before/s':>10} {'after/s':>10}  after / before: median (min to max)"]
-    ratios = []
+    middles = []
     for name, found in rates.items():
-        each = [after / before for before, after in zip(found["before"], found["after"], strict=True)]
-        ratios.append(median(each))
+        middle, low, high = ratios(found["after"], found["before"])
         before, after = median(found["before"]), median(found["after"])
-        mark = "" if ratios[-1] >= LIMIT else f"  below {LIMIT}"
-        lines.append(
-            f"{name:34} {before:10,.0f} {after:10,.0f}  {ratios[-1]:.3f} ({min(each):.3f} to {max(each):.3f}); "
-            f"of the medians {after / before:.3f}{mark}"
-        )
-    lines.append(f"geometric mean {geometric_mean(ratios):.3f}, lowest {min(ratios):.3f}")
+        mark = "" if middle >= LIMIT else f"  below {LIMIT}"
+        text = f"{middle:.3f} ({low:.3f} to {high:.3f}); of the medians {after / before:.3f}{mark}"
+        lines.append(f"{name:34} {before:10,.0f} {after:10,.0f}  {text}")
+        middles.append(middle)
+    lines.append(f"geometric mean {geometric_mean(middles):.3f}, lowest {min(middles):.3f}")
     return "\n".join(lines)
 
 
@@ -222,13 +223,9 @@ def main() -> None:
             side.prepare(photos)
         found = measurements(photos, options.seconds)
         chosen = {name: found[name] for name in found if any(word in name for word in options.only)}
-        rates: dict[str, dict[str, list[float]]] = {name: {side: [] for side in SIDES} for name in chosen}
-        for number in range(options.rounds):
-            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
-            for name, measure in chosen.items():
-                for side in (before, after) if number % 2 == 0 else (after, before):
-                    rates[name][side.name].append(measure(side))
-    print(report(rates))
+        ways = {(name, side.name): partial(chosen[name], side) for name in chosen for side in (before, after)}
+        rates = in_turns(ways, options.rounds, warm=0)
+    print(report({name: {side: rates[name, side] for side in SIDES} for name in chosen}))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ much slower, as a share of the bare loop in the same round, has a badly configur
 from __future__ import annotations
 
 from collections.abc import Callable  # noqa: TC003 - fields of a named tuple
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.results import Results, Row, Spread, fastest
 
@@ -195,12 +196,29 @@ def _best_peer(case: str, least: float, aim: float) -> Goal:
     return Goal(case, "times the best peer", least, aim, "x", find)
 
 
-def _cost(variant: str, least: float) -> Goal:
-    def find(results: Results) -> Found | None:
-        row = results.row("bytes", f"aioloader/{variant}")
-        return row and row.rate and (1e6 / row.rate.median, 1e6 / row.rate.high, 1e6 / row.rate.low)
+def _at_most(
+    case: str,
+    text: str,
+    variant: str,
+    least: float,
+    aim: float | None,
+    unit: str,
+    figure: Callable[[Row], Any],
+) -> Goal:
+    """Return a goal for a figure of a variant of this project, of which less is better."""
 
-    return Goal("bytes", f"microseconds per record, {variant}", least, 2.0, "us", find, upwards=False)
+    def find(results: Results) -> Found | None:
+        row = results.row(case, f"aioloader/{variant}")
+        return row and figure(row)
+
+    return Goal(case, text, least, aim, unit, find, upwards=False)
+
+
+def _cost(variant: str, least: float) -> Goal:
+    def figure(row: Row) -> Found | None:
+        return row.rate and (1e6 / row.rate.median, 1e6 / row.rate.high, 1e6 / row.rate.low)
+
+    return _at_most("bytes", f"microseconds per record, {variant}", variant, least, 2.0, "us", figure)
 
 
 def _start_against_torch(least: float) -> Goal:
@@ -212,19 +230,13 @@ def _start_against_torch(least: float) -> Goal:
 
 
 def _lag(variant: str, least: float, aim: float) -> Goal:
-    def find(results: Results) -> Found | None:
-        row = results.row("jpeg-uint8", f"aioloader/{variant}")
-        return row and row.lag_p99_ms
-
-    return Goal("jpeg-uint8", f"loop lag p99, {variant}", least, aim, "ms", find, upwards=False)
+    text = f"loop lag p99, {variant}"
+    return _at_most("jpeg-uint8", text, variant, least, aim, "ms", attrgetter("lag_p99_ms"))
 
 
 def _start(variant: str, least: float, aim: float | None) -> Goal:
-    def find(results: Results) -> Found | None:
-        row = results.row("first-batch", f"aioloader/{variant}")
-        return row and row.first_batch_s
-
-    return Goal("first-batch", f"seconds, {variant}", least, aim, "s", find, upwards=False)
+    text = f"seconds, {variant}"
+    return _at_most("first-batch", text, variant, least, aim, "s", attrgetter("first_batch_s"))
 
 
 _GOALS = (

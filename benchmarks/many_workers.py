@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aioloader
-import recordio
 from aioloader.executors import ProcessExecutor
 from aioloader.executors.process.child import ChildProcess
 from aioloader.executors.process.messages import Inbox, encode, pack_value
 from aioloader.executors.sent_results import pack_result
 from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, ChunkResult
 from aioloader.samplers import RandomSampler
+from benchmarks.data import write_rec
 from benchmarks.measurement import run
 
 if TYPE_CHECKING:
@@ -223,10 +223,7 @@ def measure(
     options = {"decode_ms": decode_ms, "images": images, "rounds": rounds}
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "faces.rec")
-        data = np.random.default_rng(0).bytes(_NBYTES)
-        with recordio.RecordWriter(path, index=True) as writer:
-            for key in range(_RECORDS):
-                writer.write(recordio.pack(recordio.IRHeader(0, float(key), key, 0), data), key)
+        write_rec(path, [np.random.default_rng(0).bytes(_NBYTES)], _RECORDS)
         for number in workers:
             for batch_size in batch_sizes:
                 yield asyncio.run(cost(path, number, batch_size, options))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.figures import Row
 
+    K = TypeVar("K")
     T = TypeVar("T")
 
 
@@ -82,7 +83,7 @@ def parser_of(taker: Callable[..., Any]) -> argparse.ArgumentParser:
     return parser
 
 
-def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int, warm: int = 1) -> dict[str, list[T]]:
+def in_turns(ways: Mapping[K, Callable[[], T]], rounds: int, warm: int = 1) -> dict[K, list[T]]:
     """Call all ways in each round, in reversed order in every other one; return what each found.
 
     Args:
@@ -90,8 +91,10 @@ def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int, warm: int = 1) ->
         rounds: their number.
         warm: rounds before them that do not count: they start workers and fill caches.
     """
-    found: dict[str, list[T]] = {name: [] for name in ways}
+    found: dict[K, list[T]] = {name: [] for name in ways}
     for number in range(-warm, rounds):
+        if rounds > 1:
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
         for name in list(ways)[:: -1 if number % 2 else 1]:
             value = ways[name]()
             if number >= 0:

@@ -19,6 +19,7 @@ import os
 import shutil
 import struct
 from contextlib import closing
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,13 +29,13 @@ from aioloader.crop_index.layout import RECORDS
 from aioloader.crop_index.writer import CropIndexWriter, entry_or_reason, put
 from aioloader.mxnet.gluon_geometry import center_box
 from aioloader.rng import Rng
-from aioloader.tools.draw import draw_folder
 from aioloader.tools.pack import list_images, pack
 from aioloader.transforms import decode_image
 from aioloader.transforms.geometry import RandomResizedCrop
 from benchmarks.cases import CASES
 from benchmarks.checks import features
 from benchmarks.contenders.contract import RecFile, Source
+from benchmarks.data import load_jpegs, write_rec
 from benchmarks.mosaics import mosaics
 from benchmarks.window_check import SHRINK
 
@@ -62,7 +63,7 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
         say: called with a line for each step.
 
     Raises:
-        ValueError: the folder has no usable JPEG files.
+        SystemExit: the folder has no JPEG files.
     """
     mark = _mark(photos) if case.images else ""
     key = hashlib.sha256(f"{_VERSION} {case.data} {case.samples} {mark}".encode()).hexdigest()[:12]
@@ -74,7 +75,7 @@ def make_source(case: Case, photos: Path | None, scratch: Path, say: Callable[[s
         draft.mkdir(parents=True)
         try:
             if case.images:
-                _make_images(case, _read_photos(photos, draft), draft)
+                _make_images(case, [data for data in load_jpegs(photos) if _is_upright(data)], draft)
             elif case.data == "arrays":
                 _make_arrays(case, draft)
             else:
@@ -115,19 +116,6 @@ def _mark(photos: Path | None) -> str:
     return json.dumps(facts)
 
 
-def _read_photos(photos: Path | None, draft: Path) -> list[bytes]:
-    root = photos or draw_folder(draft / "drawn", count=120)
-    found = []
-    for path, _ in list_images(root)[1]:
-        data = path.read_bytes()
-        if path.suffix.lower() in (".jpeg", ".jpg") and _is_upright(data):
-            found.append(data)
-    shutil.rmtree(draft / "drawn", ignore_errors=True)
-    if not found:
-        raise ValueError(f"there are no JPEG files in {root}")
-    return found
-
-
 def _is_upright(data: bytes) -> bool:
     """Return whether a JPEG is stored upright; decodes it with and without orientation to compare."""
     import cv2
@@ -147,17 +135,10 @@ def _make_images(case: Case, photos: Sequence[bytes], draft: Path) -> None:
     (draft / "files").mkdir()
     for number, data in enumerate(files):
         (draft / "files" / f"{number:05d}.jpg").write_bytes(data)
-    _write_rec(draft / "images.rec", files, case.samples)
+    write_rec(draft / "images.rec", list(islice(cycle(files), case.samples)), 1)
     reference = {"small": _shrunken(files)} if case.data == "large" else _reference(case, files)
     np.savez(draft / "reference.npz", **reference)
     Source(draft, case.samples, len(files)).save()
-
-
-def _write_rec(path: Path, payloads: Sequence[bytes], samples: int) -> None:
-    with recordio.RecordWriter(path, index=True) as writer:
-        for number in range(samples):
-            header = recordio.IRHeader(0, float(number), number, 0)
-            writer.write(recordio.pack(header, payloads[number % len(payloads)]), number)
 
 
 def _face(photo: bytes) -> bytes:
@@ -243,7 +224,7 @@ def _make_raw(source: Source, say: Callable[[str], object]) -> None:
         with recordio.RecordReader(once) as reader:
             payloads = [recordio.unpack(record)[1] for record in reader]
         draft = source.folder / "raw-draft.rec"
-        _write_rec(draft, payloads, source.samples)
+        write_rec(draft, list(islice(cycle(payloads), source.samples)), 1)
         draft.with_suffix(".idx").rename(target.with_suffix(".idx"))
         draft.rename(target)
         absent.unlink(missing_ok=True)

@@ -131,7 +131,9 @@ def case_lines(results: Results, case: str, *, headed: bool = True) -> Iterator[
             yield from (f"![{case}: {rate_unit(case)}](images/benchmarks/{case}.svg)", "")
     notes = list(dict.fromkeys(note for row in rows for note in row.notes))
     cells = [_cells(row, notes) for row in rows]
-    columns = [name for name in _columns(case) if any(each.get(name) for each in cells)]
+    columns = [
+        name for name in {key: 0 for each in cells for key in each} if any(each.get(name) for each in cells)
+    ]
     yield from (*table(columns, ([each.get(name, "") for name in columns] for each in cells)), "")
     for number, note in enumerate(notes, 1):
         yield f"[{number}] {note}  "
@@ -141,30 +143,8 @@ def case_lines(results: Results, case: str, *, headed: bool = True) -> Iterator[
     yield ""
 
 
-def _columns(case: str) -> list[str]:
-    return [
-        *(
-            "contender",
-            "setting",
-            rate_unit(case),
-            "resize",
-            "µs a record",
-            "of the bare loop",
-            "aioloader is",
-        ),
-        *(
-            "with crop index",
-            "first batch, s",
-            "CPU, µs a sample",
-            "memory, MB",
-            "data, MB",
-            "lag p50, p99, ms",
-        ),
-    ]
-
-
 def _cells(row: Row, notes: Sequence[str]) -> dict[str, str]:
-    """Return the texts of a row by column."""
+    """Return the texts of a row by column, in the order of the columns."""
     title = f"**{row.title}**" if row.name == "aioloader" else row.title
     setting = ((key.replace("_", " "), value) for key, value in row.setting.items())
     cells = {

@@ -8,7 +8,7 @@ another scale or at another orientation is nowhere, and the places show whether 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ _GREY = np.array((0.299, 0.587, 0.114), np.float32)
 _LEAST_VARIANCE = 4.0  # grey levels squared: what is flatter correlates with everything
 
 
-class Place:
+class Place(NamedTuple):
     """Place of a window in its image.
 
     Attributes:
@@ -29,14 +29,11 @@ class Place:
         colour: mean red, green, blue of the image at this place.
     """
 
-    __slots__ = ("colour", "mirrored", "score", "x", "y")
-
-    def __init__(self, score: float, *, x: float, y: float, mirrored: bool, colour: Any) -> None:
-        self.score = score
-        self.x = x
-        self.y = y
-        self.mirrored = mirrored
-        self.colour = colour
+    score: float
+    x: float
+    y: float
+    mirrored: bool
+    colour: Any
 
 
 def shrink(images: Any) -> Any:

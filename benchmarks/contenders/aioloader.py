@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 # Lazy imports of the workers and of the loop's process, done early: imports are not part of the measurement.
@@ -26,7 +25,6 @@ from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.format_files import FORMATS, write_format
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from pathlib import Path
 
@@ -129,35 +127,17 @@ def open_batches(
 ) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:
     """Open a loader."""
     if variant == "gluon":
-        return _gluon(case, data, setting)
+        source = Source.load(data)
+        dataset: Any = gluon.data.ArrayDataset(source.images, source.labels)
+        return gluon.data.DataLoader(dataset, case.batch_size, shuffle=case.shuffle, **setting)
     if variant == "simplejpeg":
         os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which start later
-    if _format(variant):
-        dataset = _format_dataset(variant, data).transform_first(transforms.Compose(_steps(case)))
-        options = {"dataset": dataset, "batch_size": case.batch_size, "shuffle": case.shuffle}
-        return _async(options, setting)
-    options = _options(case, data, _crops(data) if _indexed(variant) else None)
-    return _blocking(options, setting) if variant.endswith("blocking") else _async(options, setting)
-
-
-@asynccontextmanager
-async def _async(options: dict[str, Any], setting: dict[str, Any]) -> AsyncIterator[Any]:
-    async with aioloader.AsyncDataLoader[Any](**options, **setting) as loader:
-        yield loader
-
-
-@contextmanager
-def _blocking(options: dict[str, Any], setting: dict[str, Any]) -> Iterator[Any]:
-    with aioloader.DataLoader[Any](**options, **setting) as loader:
-        yield loader
-
-
-@contextmanager
-def _gluon(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
-    source = Source.load(data)
-    dataset = gluon.data.ArrayDataset(source.images, source.labels)
-    with gluon.data.DataLoader(dataset, case.batch_size, shuffle=case.shuffle, **setting) as loader:
-        yield loader
+    dataset = _dataset(case, variant, data)
+    steps = _steps(case)
+    if steps:
+        dataset = dataset.transform_first(transforms.Compose(steps))
+    make: Any = aioloader.DataLoader if variant.endswith("blocking") else aioloader.AsyncDataLoader
+    return make(dataset, case.batch_size, shuffle=case.shuffle, **setting)
 
 
 def _format(variant: str) -> str | None:
@@ -167,14 +147,9 @@ def _format(variant: str) -> str | None:
 
 
 def _format_dataset(variant: str, folder: Path) -> Any:
-    name, crop_index = _format(variant), "auto" if _indexed(variant) else None
-    if name == "tar":
-        return aioloader.TarDataset(folder / "*.tar", crop_index=crop_index)
-    if name == "tfrecord":
-        return aioloader.TFRecordDataset(folder / "*.tfrecord", crop_index=crop_index)
-    if name == "mds":
-        return aioloader.MDSDataset(folder, crop_index=crop_index)
-    return aioloader.ParquetDataset(folder / "*.parquet", crop_index=crop_index)
+    name = _format(variant)
+    path = folder if name == "mds" else folder / f"*.{name}"
+    return aioloader.open_dataset(path, crop_index="auto" if _indexed(variant) else None)
 
 
 def _rec(case: Case, folder: Path) -> Path:
@@ -190,17 +165,17 @@ def _crops(folder: Path) -> Path:
     return folder / "images.crops"
 
 
-def _options(case: Case, data: Path, crop_index: Path | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"batch_size": case.batch_size, "shuffle": case.shuffle}
+def _dataset(case: Case, variant: str, data: Path) -> Any:
+    if _format(variant):
+        return _format_dataset(variant, data)
     if case.store == "arrays":
         source = Source.load(data)
-        return {**options, "dataset": aioloader.ArrayDataset(source.images, source.labels)}
+        return aioloader.ArrayDataset(source.images, source.labels)
     if case.store == "bytes":
-        records = aioloader.RecordFileDataset(_rec(case, data))
-        return {**options, "dataset": records}
-    dataset = aioloader.ImageRecordDataset(_rec(case, data), crop_index=crop_index)
-    steps = _steps(case)
-    return {**options, "dataset": dataset.transform_first(transforms.Compose(steps)) if steps else dataset}
+        return aioloader.RecordFileDataset(_rec(case, data))
+    return aioloader.ImageRecordDataset(
+        _rec(case, data), crop_index=_crops(data) if _indexed(variant) else None
+    )
 
 
 def _steps(case: Case) -> list[Any]:

@@ -36,11 +36,6 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [{"processes": cores}] if case.images else [{}]
 
 
-def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """Return the files unchanged."""
-    return source.folder
-
-
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     """Open the loop."""

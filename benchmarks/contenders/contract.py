@@ -27,9 +27,9 @@ are at its top, so that they are not counted as its start. It defines:
         should be the likely one. `cores` is the number of cores that it may use.
 
     def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path
-        makes the data in the contender's format (tar, TFRecord, beton, ...) in `folder`, once and outside of all
-        timing, and returns the argument `data` of `open_batches`; or returns `source.folder` if it reads those files.
-        Called once for all cases that share one (data, store): define
+        optional, for a contender that does not read the source's files: makes the data in its format (tar, TFRecord,
+        beton, ...) in `folder`, once and outside of all timing, and returns the argument `data` of `open_batches`,
+        which is `source.folder` otherwise. Called once for all cases that share one (data, store): define
         `def data_key(case, variant) -> str` if the default, f"{case.data}-{case.store}", is wrong. Increment
         FORMAT = n (1 by default) when earlier prepared data are no longer valid.
 
@@ -45,8 +45,8 @@ are at its top, so that they are not counted as its start. It defines:
 
 A contender uses the settings that its documentation recommends for speed; its figure should be its best.
 
-`prepare` receives a `Source`; `Source.load(data)` reads it again from `data` if `prepare` returned
-`source.folder`. `RecFile` reads records of a .rec by number with one `os.pread` each, for peers without a format.
+`prepare` receives a `Source`; `Source.load(data)` reads it again from `data` if that is `source.folder`. `RecFile` reads
+records of a .rec by number with one `os.pread` each, for peers without a format.
 """
 
 from __future__ import annotations

@@ -42,11 +42,6 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [{"workers": workers, "threads": threads} for workers, threads in pairs]
 
 
-def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """Return the source data unchanged."""
-    return source.folder
-
-
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     """Open one endless iterator. Whole batches are elements of the dataset, so that no batch spans two epochs."""

@@ -64,11 +64,6 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [{"preprocess_threads": number, "prefetch_buffer": 4} for number in threads]
 
 
-def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """Return the RecordIO files unchanged."""
-    return source.folder
-
-
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     """Open an iterator or a loader."""

@@ -102,7 +102,9 @@ def prepare(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict[
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     case, variant = _case(request["case"]), request["variant"]
-    data = Path(contender.prepare(case, variant, source, folder))
+    data = source.folder
+    if hasattr(contender, "prepare"):
+        data = Path(contender.prepare(case, variant, source, folder))
     nbytes = None
     if hasattr(contender, "stored_nbytes"):
         nbytes = contender.stored_nbytes(case, variant, data)

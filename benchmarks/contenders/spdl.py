@@ -54,11 +54,6 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [{"threads": number} for number in numbers]
 
 
-def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
-    """Return the source data unchanged."""
-    return source.folder
-
-
 @contextmanager
 def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
     """Open a pipeline from the numbers of a batch to its content."""

@@ -64,7 +64,7 @@ def test_a_contender_defines_what_the_contract_names(name: str) -> None:
             defined.add(node.name)
         elif isinstance(node, ast.Assign):
             defined |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    assert {"VARIANTS", "PACKAGES", "supports", "settings", "prepare", "open_batches"} <= defined
+    assert {"VARIANTS", "PACKAGES", "supports", "settings", "open_batches"} <= defined
 
 
 @with_cases("name", PEERS)
