@@ -30,7 +30,7 @@ import aioloader
 from aioloader.executors import ProcessExecutor
 from aioloader.executors.process.child import ChildProcess
 from aioloader.executors.process.messages import Inbox, encode, pack_value
-from aioloader.executors.sent_results import pack_result
+from aioloader.executors.transport import pack_result
 from aioloader.foundation.types import INDEX_TABLE_ROWS, ROW, ChunkResult
 from aioloader.samplers import RandomSampler
 from benchmarks.data import write_rec

@@ -11,7 +11,7 @@ import operator
 import reprlib
 from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -19,11 +19,38 @@ from aioloader.abc import MapDataset, Sampler, StreamDataset
 from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.resolve import View, ViewParts, gathered
 from aioloader.datasets.stage import Stage
-from aioloader.foundation.derived import Derived
 from aioloader.foundation.protocols import implements, redefinable
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
 from aioloader.samplers.training import class_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+T = TypeVar("T")
+
+
+class Derived(Generic[T]):
+    """Descriptor like `property`, except that a subclass may simply assign the attribute in its constructor.
+
+    Args:
+        compute: takes the object and returns the value.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Derived[T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> T | Derived[T]:
+        return self if instance is None else self._compute(instance)
+
 
 # Their order is that of their items, or not defined.
 _NO_SAMPLERS = (Mapping, Sequence, Set, np.ndarray)

@@ -371,7 +371,7 @@ class ImageRecordDecoder(ImageDecoder):
 class ImageFileDecoder(ImageDecoder):
     """Decoder of an image file to (image, label).
 
-    The label is the item's extra, or a field of it (see `aioloader.datasets.item_crops`).
+    The label is the item's extra, or a field of it (see `aioloader.crop_index.lookup`).
     """
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:

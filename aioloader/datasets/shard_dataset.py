@@ -22,7 +22,7 @@ from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
-from aioloader.sample_index.store import ScanProgress
+from aioloader.sample_index import ScanProgress
 from aioloader.storage.urls import is_url, redact_url
 from recordio.errors import ShortReadError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import ByteSource, Decoder
     from aioloader.datasets.decoding import ShardKeywords
-    from aioloader.sample_index.store import SampleIndex
+    from aioloader.sample_index import SampleIndex
     from aioloader.storage.remote.transport import Version
 
 _OPENED_AT_A_TIME = 32
@@ -375,7 +375,7 @@ class ShardDataset(FileDataset):
     # -- for the commands; a format overrides what it has ------------------------------------------------------------
 
     index_kind: str | None = None
-    """Kind of the indexes of the shards (`aioloader.sample_index.store.SampleIndex`); None: they need none."""
+    """Kind of the indexes of the shards (`aioloader.sample_index.SampleIndex`); None: they need none."""
     opens_whole = False
     """To find the samples of a shard is to read it as a whole."""
 

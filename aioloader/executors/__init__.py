@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioloader.executors.foreign_generators import ForeignRandomnessWarning as ForeignRandomnessWarning
     from aioloader.executors.inline import InlineExecutor as InlineExecutor
     from aioloader.executors.process.executor import ProcessExecutor as ProcessExecutor
-    from aioloader.executors.process.pool import WorkerPool as WorkerPool
+    from aioloader.executors.process.executor import WorkerPool as WorkerPool
     from aioloader.executors.ray.executor import RayExecutor as RayExecutor
     from aioloader.executors.thread import ThreadExecutor as ThreadExecutor
 
@@ -34,8 +34,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "aioloader.executors.foreign_generators": "ForeignRandomnessWarning",
         "aioloader.executors.inline": "InlineExecutor",
-        "aioloader.executors.process.executor": "ProcessExecutor",
-        "aioloader.executors.process.pool": "WorkerPool",
+        "aioloader.executors.process.executor": "ProcessExecutor WorkerPool",
         "aioloader.executors.ray.executor": "RayExecutor",
         "aioloader.executors.thread": "ThreadExecutor",
     },

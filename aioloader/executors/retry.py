@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from aioloader.errors import StalledError, WorkerError
-from aioloader.executors.sent_results import pickling_errors
+from aioloader.executors.transport import pickling_errors
 from aioloader.foundation.types import ROW, Chunk, ChunkResult, Failure
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shard_dataset import NumberKeys
 from aioloader.errors import CropIndexError
 from aioloader.jpeg.frame import SOF2, read_frame
-from aioloader.sample_index.store import IndexState, index_state
+from aioloader.sample_index import IndexState, index_state
 from aioloader.storage.urls import redact_url
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.formats import read_header

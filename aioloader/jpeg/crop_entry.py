@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from aioloader.jpeg.frame import jpeg_orientation
 from aioloader.jpeg.huffman import (
     EOB,
     Block,
@@ -27,7 +28,6 @@ from aioloader.jpeg.huffman import (
     joined,
     paddings,
 )
-from aioloader.jpeg.orientation import jpeg_orientation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.executors.owners import check_executor
-from aioloader.executors.process.pool import WorkerPool
+from aioloader.executors.process.executor import WorkerPool
 from aioloader.foundation.dealing import check_shard, rank_and_world
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of

@@ -19,7 +19,7 @@ from aioloader.datasets.resolve import fingerprint
 from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import SampleFormatError
 from aioloader.packing.lists import Listed, label_fault
-from aioloader.sample_index.store import shard_state
+from aioloader.sample_index import shard_state
 from aioloader.storage.urls import is_url, name_of, redact_url
 
 if TYPE_CHECKING:

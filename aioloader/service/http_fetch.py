@@ -42,9 +42,8 @@ from anyio.abc import SocketAttribute
 from aioloader.errors import ImageFetchError, ImageTooLargeError, MissingPackageError
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.version import __version__
-from aioloader.service.allowed import HostRule, check_addresses
 from aioloader.service.schedule import Room, Turn
-from aioloader.service.web_urls import WebAddress, redirected
+from aioloader.service.web_urls import HostRule, WebAddress, check_addresses, redirected
 from aioloader.storage.cache.base import Cache, MemoryCache, PlacedSpans
 from aioloader.storage.cache.source import file_key
 from aioloader.storage.remote.failures import RETRIED_STATUSES, backoff_s

@@ -31,12 +31,11 @@ from aioloader.errors import (
 )
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.validation import at_least
-from aioloader.service.allowed import BUCKETS, HostRule, check_kinds
 from aioloader.service.http_fetch import FetchedCache, KnownVersion
 from aioloader.service.nested import is_row
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
-from aioloader.service.web_urls import parse_web_url, short_name
+from aioloader.service.web_urls import BUCKETS, HostRule, check_kinds, parse_web_url, short_name
 from aioloader.storage.cache.disk import CacheOptions
 from aioloader.transforms.formats import is_base64_of_image
 from aioloader.transforms.pillow import encode_pillow, is_pillow_image

@@ -33,9 +33,8 @@ from aioloader.packing.lists import (
     walk_images,
     write_list,
 )
-from aioloader.packing.plan import Plan
 from aioloader.packing.report import Packed, PackReport
-from aioloader.packing.run import Job, run
+from aioloader.packing.run import Job, Plan, run
 from aioloader.packing.sources import Source
 from aioloader.transforms.base import drop_grey_axis
 from aioloader.transforms.decode import decode_image

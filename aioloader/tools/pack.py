@@ -26,9 +26,8 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
 from aioloader.packing.encoding import library_versions
 from aioloader.packing.options import PackOptions
-from aioloader.packing.plan import Plan, make_plan, other_shards, stem_of
 from aioloader.packing.report import PackBusyError, Packed, PackError, PackReport
-from aioloader.packing.run import Job, can_go_on, journal_of
+from aioloader.packing.run import Job, Plan, can_go_on, journal_of, make_plan, other_shards, stem_of
 from aioloader.packing.run import run as run_job
 from aioloader.packing.sources import Source, find_source, list_images
 from aioloader.storage.urls import check_writable, is_url, locate, name_of, path_of, sibling

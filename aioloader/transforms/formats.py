@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioloader.errors import DecodeError
 from aioloader.foundation.git_lfs import LFS_ADVICE, LFS_POINTER, LFS_TEXT
-from aioloader.jpeg.frame import APP1, EXIF, XMP
-from aioloader.jpeg.orientation import find_orientation, read_orientation
+from aioloader.jpeg.frame import APP1, EXIF, XMP, find_orientation, read_orientation
 from aioloader.transforms.raw import RAW_MAGIC, read_raw_header
 
 if TYPE_CHECKING:

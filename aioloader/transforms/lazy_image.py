@@ -35,8 +35,7 @@ from aioloader.foundation.types import StageTimer
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.jpeg.crop_window import check_part, cut_by_entry, needed_rows, read_head
 from aioloader.jpeg.cut import Cut, RectangleDecoder, cut, harmless, scaled_size
-from aioloader.jpeg.frame import Frame, read_frame
-from aioloader.jpeg.orientation import jpeg_orientation
+from aioloader.jpeg.frame import Frame, jpeg_orientation, read_frame
 from aioloader.jpeg.turbojpeg import library_path
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, stored_box, upright
 from aioloader.transforms.raw import RAW_MAGIC, raw_image

@@ -45,8 +45,8 @@ are at its top, so that they are not counted as its start. It defines:
 
 A contender uses the settings that its documentation recommends for speed; its figure should be its best.
 
-`prepare` receives a `Source`; `Source.load(data)` reads it again from `data` if that is `source.folder`. `RecFile` reads
-records of a .rec by number with one `os.pread` each, for peers without a format.
+`prepare` receives a `Source`; `Source.load(data)` reads it again from `data` if that is `source.folder`. `RecFile`
+reads records of a .rec by number with one `os.pread` each, for peers without a format.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 
 from aioloader.datasets.fields import FieldKind, field_value
 from aioloader.errors import DecodeError, MissingFieldError, SampleFormatError
-from aioloader.formats.mds.fields import MDSFieldReader
+from aioloader.formats.mds.dataset import MDSFieldReader
 from aioloader.formats.mds.index import (
     MDSColumn,
     MDSIndex,

@@ -7,11 +7,9 @@ import re
 import string
 
 from aioloader.errors import ImageServiceError
-from aioloader.service.addresses import kind_of_address, literal_address
-from aioloader.service.allowed import KINDS
 from aioloader.service.references import Reference, ReferenceReader, decode_data_uri
 from aioloader.service.root_folder import RootFolder
-from aioloader.service.web_urls import parse_web_url
+from aioloader.service.web_urls import KINDS, kind_of_address, literal_address, parse_web_url
 from tests.fuzz.target import Draw, Finding, change, dictionary, pick, scratch_folder
 
 _LIMIT = 3000

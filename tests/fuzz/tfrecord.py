@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from aioloader.errors import MissingFieldError, SampleFormatError
+from aioloader.formats.tfrecord.dataset import ExampleReader, read_labels
 from aioloader.formats.tfrecord.example import (
     ExampleWalk,
     MessageFault,
@@ -22,17 +23,16 @@ from aioloader.formats.tfrecord.example import (
     find_features,
     wanted_features,
 )
-from aioloader.formats.tfrecord.fields import ExampleReader, read_labels
 from aioloader.formats.tfrecord.framing import (
     FRAME_NBYTES,
     HEAD_NBYTES,
     MOST_PAYLOAD,
+    FileScan,
     find_heads,
     length_crc,
     payload_of,
 )
 from aioloader.formats.tfrecord.records import parse_index
-from aioloader.formats.tfrecord.scan import FileScan
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans
 from tests.aioloader.formats.tfrecords import (
     bytes_list,
@@ -368,7 +368,7 @@ def _lengths(data: bytes) -> tuple[list[int], int | None]:
 
 def _check_file(data: bytes) -> bool:
     lengths, fault = _lengths(data)
-    with patch.multiple("aioloader.formats.tfrecord.scan", **_SMALL_SCAN):
+    with patch.multiple("aioloader.formats.tfrecord.framing", **_SMALL_SCAN):
         for parallel in (False, True):
             found = _scan(data, parallel=parallel)
             if isinstance(found, SampleFormatError):

@@ -35,7 +35,7 @@ from aioloader.executors.process.messages import (
     unpack_value,
 )
 from aioloader.executors.retry import Outcome, UnreadableResult, UnsendableSamples, WorkerDeath
-from aioloader.executors.sent_results import read_error
+from aioloader.executors.transport import read_error
 from aioloader.executors.worker_table import OUTSTANDING, Attempt, WorkerHandle, WorkerTable
 from aioloader.foundation.concurrency import Notification, deferred, read_each
 from aioloader.foundation.pytree import flatten
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioloader.abc import SlabMemory
-    from aioloader.executors.process.fork import ForkedProcess
-    from aioloader.executors.sent_memory import SentObject
+    from aioloader.executors.process.child import ForkedProcess
+    from aioloader.executors.transport import SentObject
     from aioloader.foundation.threads import Threads
 
 CLOSED_AT_START = "the loader was closed while its workers were being started"
@@ -610,7 +610,7 @@ def read_result(
     Args:
         memory: the slab memory.
         chunk: the samples that it was sent.
-        written, failures, packed, counters: see `aioloader.executors.sent_results.pack_result`.
+        written, failures, packed, counters: see `aioloader.executors.transport.pack_result`.
         error: the pickled exception that ended the chunk, or None.
     """
     if error is not None:

@@ -26,7 +26,7 @@ from aioloader.errors import MissingPackageError, WorkerError
 from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.worker import RayWorker, pack_request, write_rows
 from aioloader.executors.retry import Outcome, UnsendableSamples, WorkerDeath
-from aioloader.executors.sent_results import read_error
+from aioloader.executors.transport import read_error
 from aioloader.executors.worker_table import CLOSE_S, Attempt, WorkerHandle, WorkerTable
 from aioloader.foundation.concurrency import Notify, loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState

@@ -19,7 +19,7 @@ import numpy as np
 from aioloader.errors import WorkerError
 from aioloader.executors.retry import UnreadableResult
 from aioloader.executors.runner import Runner
-from aioloader.executors.sent_results import pack_result, portable_error, read_error
+from aioloader.executors.transport import pack_result, portable_error, read_error
 from aioloader.foundation.types import LENGTH, ROW, START, Array, Chunk, ChunkResult, Failure, RowLayout
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.crop_index.layout import FOLDER, CropFiles, folder_key
-from aioloader.crop_index.lookup import AUTO, relative_name
+from aioloader.crop_index.lookup import AUTO, ItemCrops, relative_name
 from aioloader.datasets.decoding import ImageFileDecoder, ImageOptions, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
-from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.shards import pinned_path
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.errors import AmbiguousPathError

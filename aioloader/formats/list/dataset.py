@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.lookup import AUTO
+from aioloader.crop_index.lookup import AUTO, ItemCrops
 from aioloader.datasets.decoding import ImageFileDecoder, ImageOptions, label_value, label_vector
 from aioloader.datasets.files import FileDataset, opens_offline
-from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.shards import pinned_path, pinned_paths
 from aioloader.formats.folder.dataset import whole_files
 from aioloader.formats.foreign import is_image_name

@@ -18,7 +18,7 @@ from aioloader.errors import MissingPackageError, ParquetError
 from aioloader.formats.parquet.arrow_columns import columns_of
 from aioloader.formats.parquet.block import Column, ColumnKind
 from aioloader.foundation.types import SpanKind, Spans
-from aioloader.sample_index.store import SampleIndex, open_index
+from aioloader.sample_index import SampleIndex, open_index
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import redact_url
 

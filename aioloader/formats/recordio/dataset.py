@@ -40,7 +40,7 @@ from aioloader.foundation.validation import advises
 from aioloader.jpeg.crop_entry import CropEntryError
 from aioloader.jpeg.crop_window import needed_rows, read_head, row_bytes
 from aioloader.rng import Rng
-from aioloader.sample_index.store import SampleIndex, open_index
+from aioloader.sample_index import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.records import doubtful, unreadable_line
 from aioloader.storage.urls import beside, is_url, redact_url

@@ -16,6 +16,7 @@ from aioloader.formats.tfrecord.framing import (
     HEAD,
     HEAD_NBYTES,
     MOST_PAYLOAD,
+    FileScan,
     check_payload,
     compressed,
     compression_of,
@@ -25,9 +26,8 @@ from aioloader.formats.tfrecord.framing import (
     length_crc,
     truncated,
 )
-from aioloader.formats.tfrecord.scan import FileScan
 from aioloader.foundation.types import SpanKind, Spans
-from aioloader.sample_index.store import SampleIndex, open_index
+from aioloader.sample_index import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular, opened_regular
 from aioloader.storage.urls import appended, beside, is_url, redact_url
 
@@ -173,7 +173,7 @@ def _text_at(place: str, limit: int) -> bytes | None:
         with os.fdopen(descriptor, "rb") as stream:
             text = stream.read(limit + 1)
         return text if len(text) <= limit else None
-    from aioloader.storage.remote.openers import BlockingObject
+    from aioloader.storage.remote.opening import BlockingObject
 
     try:
         with closing(BlockingObject(place)) as source:
@@ -215,7 +215,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import TypeAlias
 
-    from aioloader.storage.remote.openers import Stream
+    from aioloader.storage.remote.opening import Stream
     from aioloader.storage.remote.transport import Version
 
     ReadForward: TypeAlias = Callable[[int, int], memoryview]
@@ -330,7 +330,7 @@ def _opened_in_order(path: str, version: Version | None) -> Iterator[tuple[int, 
         with opened_regular(path) as (nbytes, read):
             yield nbytes, lambda offset, nbytes: memoryview(read(offset, nbytes))
         return
-    from aioloader.storage.remote.openers import BlockingObject, Stream
+    from aioloader.storage.remote.opening import BlockingObject, Stream
 
     with closing(BlockingObject(path)) as source, closing(Stream(source)) as stream:
         yield stream.size(), partial(_read_in_order, stream)

@@ -22,7 +22,7 @@ import torch
 
 from aioloader.errors import WorkerError
 from aioloader.executors.file_maps import MappedFiles, Pickler, dumps
-from aioloader.executors.sent_memory import LARGE
+from aioloader.executors.transport import LARGE
 
 if TYPE_CHECKING:
     import pickle

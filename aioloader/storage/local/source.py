@@ -34,8 +34,14 @@ from aioloader.foundation.types import IntArray, ReadPlan, SpanKind, Spans
 from aioloader.storage.layout import Read, lay_out, plan_apart
 from aioloader.storage.local.descriptors import Descriptors, check_regular, open_regular_file, read_into
 from aioloader.storage.local.kernel_aio import KernelAioReader
-from aioloader.storage.local.mapped import Failures, MappedByteSource, RecordSource
-from aioloader.storage.local.page_cache import ReadLatency, Residency, read_ahead
+from aioloader.storage.local.mapped import (
+    Failures,
+    MappedByteSource,
+    ReadLatency,
+    RecordSource,
+    Residency,
+    read_ahead,
+)
 from aioloader.storage.records import (
     check_spans,
     cut_short,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aioloader.foundation.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.storage.remote.openers import register as register
+    from aioloader.storage.remote.opening import register as register
     from aioloader.storage.remote.source import RemoteByteSource as RemoteByteSource
     from aioloader.storage.remote.stores import configure as configure
     from aioloader.storage.urls import SCHEMES as SCHEMES
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "aioloader.storage.remote.openers": "register",
+        "aioloader.storage.remote.opening": "register",
         "aioloader.storage.remote.source": "RemoteByteSource",
         "aioloader.storage.remote.stores": "configure",
         "aioloader.storage.urls": "SCHEMES is_url",

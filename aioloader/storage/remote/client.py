@@ -38,7 +38,6 @@ import anyio
 from aioloader.errors import ForkedError, RemoteReadError
 from aioloader.foundation.opening import limited
 from aioloader.storage.cache.kept_answers import current_answers
-from aioloader.storage.hub_names import crowded_folders
 from aioloader.storage.remote.failures import (
     NO_SERVER,
     Kind,
@@ -56,7 +55,7 @@ from aioloader.storage.remote.transport import (
     Version,
     objects_of_json,
 )
-from aioloader.storage.urls import is_hub
+from aioloader.storage.urls import crowded_folders, is_hub
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

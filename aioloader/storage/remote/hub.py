@@ -33,16 +33,6 @@ from urllib.parse import urljoin
 
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.version import __version__
-from aioloader.storage.hub_names import (
-    HubFile,
-    is_commit,
-    origin_of,
-    parse_hub_url,
-    resolve_target,
-    revision_target,
-    tree_target,
-)
-from aioloader.storage.remote.environment import hub_endpoint, hub_token
 from aioloader.storage.remote.failures import Kind, RequestFailedError, RequestFailure, classify, status_of
 from aioloader.storage.remote.hub_answers import (
     REDIRECTS,
@@ -57,7 +47,16 @@ from aioloader.storage.remote.hub_answers import (
     page_of,
     state_of,
 )
-from aioloader.storage.remote.stores import library
+from aioloader.storage.remote.stores import hub_endpoint, hub_token, library
+from aioloader.storage.urls import (
+    HubFile,
+    is_commit,
+    origin_of,
+    parse_hub_url,
+    resolve_target,
+    revision_target,
+    tree_target,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,13 +13,13 @@ import re
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioloader.storage.hub_names import is_commit
 from aioloader.storage.remote.failures import BUSY_STATUSES, RETRIED_STATUSES, Kind, RequestFailure
+from aioloader.storage.urls import is_commit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioloader.storage.hub_names import HubFile
+    from aioloader.storage.urls import HubFile
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 

@@ -1,4 +1,4 @@
-"""Facts of the machine and this Python that matter to a loader; `aioloader.tools.doctor.advice` interprets them.
+"""Facts of the machine and this Python that matter to a loader; `aioloader.tools.doctor` interprets them.
 
 A fact that the system does not report is None, and `Facts.unreadable` contains the reason: nothing here raises.
 
@@ -40,7 +40,7 @@ from aioloader.foundation.host_limits import (
     process_limit,
 )
 from aioloader.storage.local.kernel_aio import KernelAioReader
-from aioloader.storage.local.page_cache import cached_pages
+from aioloader.storage.local.mapped import cached_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

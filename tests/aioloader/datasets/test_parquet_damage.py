@@ -16,7 +16,7 @@ from aioloader.errors import ParquetError
 from aioloader.formats.parquet import footer as parquet_footers
 from aioloader.formats.parquet import row_groups, table
 from aioloader.formats.parquet.footer import DECODED, OFFSET, STORED, VALUES, ParquetFooter
-from aioloader.sample_index.store import SampleIndex, index_beside, shard_state, write_index
+from aioloader.sample_index import SampleIndex, index_beside, shard_state, write_index
 from tests.aioloader.datasets.batches import faults_of, labels_in
 from tests.aioloader.datasets.parquet_files import images, jpeg, write, write_images
 from tests.combinations import combinations

@@ -185,7 +185,7 @@ def test_options_are_refused_before_a_shard_is_read(shards: list[Path]) -> None:
 def test_progress_is_that_of_all_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("aioloader.sample_index.store._SOON_S", 0.0)
+    monkeypatch.setattr("aioloader.sample_index._SOON_S", 0.0)
     paths = [write_shard(tmp_path / f"{n}.toy", [toy_sample(bytes(1 << 20), label=n)]) for n in range(3)]
     dataset = ToyDataset(paths)
     tables = dataset.open_tables()

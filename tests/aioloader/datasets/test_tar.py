@@ -15,7 +15,7 @@ import pytest
 import aioloader
 from aioloader import DataLoader, TarDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.sample_index.store import IndexState, index_beside, index_state, shard_state, write_index
+from aioloader.sample_index import IndexState, index_beside, index_state, shard_state, write_index
 from aioloader.storage.local import descriptors
 from tests.aioloader.datasets.batches import assert_numbered, copies, faults_of
 from tests.aioloader.datasets.conftest import pixels, png

@@ -22,11 +22,11 @@ import pytest
 import aioloader
 from aioloader import DataLoader, TFRecordDataset
 from aioloader.errors import MissingFieldError, SampleFormatError
-from aioloader.formats.tfrecord.fields import FIRST_NBYTES
+from aioloader.formats.tfrecord.dataset import FIRST_NBYTES
 from aioloader.formats.tfrecord.framing import crc32c_function, length_crc
 from aioloader.formats.tfrecord.records import check_records
-from aioloader.sample_index.store import SUFFIX, SampleIndex, index_beside, shard_state
-from aioloader.sample_index.store import write_index as write_kept
+from aioloader.sample_index import SUFFIX, SampleIndex, index_beside, shard_state
+from aioloader.sample_index import write_index as write_kept
 from recordio.errors import ShortReadError
 from tests.aioloader.datasets.batches import assert_numbered, faults_of, labels_in
 from tests.aioloader.datasets.conftest import pixels, png

@@ -21,7 +21,7 @@ from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTabl
 from aioloader.datasets.shards import record_files
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.foundation.types import ItemLocation
-from aioloader.sample_index.store import SampleIndex, open_index
+from aioloader.sample_index import SampleIndex, open_index
 from aioloader.storage.remote.opening import read_text
 from aioloader.storage.remote.transport import Version
 from aioloader.storage.urls import is_url

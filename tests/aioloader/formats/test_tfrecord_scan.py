@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from aioloader.errors import SampleFormatError
-from aioloader.formats.tfrecord import scan as tfrecord_scan
-from aioloader.formats.tfrecord.framing import HEAD_NBYTES, length_crc
-from aioloader.formats.tfrecord.scan import FileScan
+from aioloader.formats.tfrecord import framing as tfrecord_scan
+from aioloader.formats.tfrecord.framing import HEAD_NBYTES, FileScan, length_crc
 from tests.aioloader.formats.tfrecords import many_records, record
 from tests.cases import with_cases
 

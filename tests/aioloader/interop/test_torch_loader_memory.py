@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.executors.file_maps import FilePlace
-from aioloader.executors.sent_memory import SharedPlace
+from aioloader.executors.transport import SharedPlace
 from tests.aioloader.executors.test_sent_memory import needs_table, sent
 from tests.aioloader.interop.torch_samples import MARKS
 

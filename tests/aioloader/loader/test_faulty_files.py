@@ -173,7 +173,7 @@ def test_a_wrong_offset_inside_another_record_fails_alone(tmp_path, executor):
 
 def test_a_record_that_memory_cannot_hold_says_so(tmp_path, executor, monkeypatch):
     # If the system does not report its page cache, records are read into memory, not looked up in maps.
-    monkeypatch.setattr("aioloader.storage.local.page_cache.cached_pages", lambda fd: None)
+    monkeypatch.setattr("aioloader.storage.local.mapped.cached_pages", lambda fd: None)
     path, payloads, _ = misled(tmp_path, long=20_000_000)
     with DataLoader(
         RecordFileDataset(path), 1, **pool(executor, 1), on_error="skip", memory_limit=16 << 20

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aioloader import DataLoader, ImageRecordDataset
 from aioloader.cli import main
 from aioloader.packing.options import PackOptions
-from aioloader.packing.plan import Plan, make_plan
+from aioloader.packing.run import Plan, make_plan
 from aioloader.tools.pack import PackReport, list_images, pack
 from tests.aioloader.packing.sample_sets import bodies, records, write_folder
 from tests.cases import with_cases

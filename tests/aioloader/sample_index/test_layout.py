@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.sample_index.store import IndexFault, SampleIndex, ShardState, pack_index, unpack_index
+from aioloader.sample_index import IndexFault, SampleIndex, ShardState, pack_index, unpack_index
 from tests.cases import with_cases
 
 HEAD = struct.Struct("<8sIIII")

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aioloader.sample_index import store
-from aioloader.sample_index import store as scan_progress
-from aioloader.sample_index.store import (
+from aioloader import sample_index as scan_progress
+from aioloader import sample_index as store
+from aioloader.sample_index import (
     SampleIndex,
     ScanProgress,
     ShardState,
@@ -146,7 +146,7 @@ def test_an_index_that_is_truncated_while_it_is_used_does_not_end_the_process(tm
     write_index(index_beside(str(path)), SampleIndex(KIND, {"offset": np.arange(1 << 20)}), state)
     code = (
         "import os, sys\n"
-        "from aioloader.sample_index.store import index_beside, load_index, shard_state\n"
+        "from aioloader.sample_index import index_beside, load_index, shard_state\n"
         "path = sys.argv[1]\n"
         "index = load_index(path, shard_state(path), 'toy-1')\n"
         "os.truncate(index_beside(path), 0)\n"

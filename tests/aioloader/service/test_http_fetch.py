@@ -25,9 +25,8 @@ from hypothesis import strategies as st
 import aioloader
 from aioloader.errors import ImageFetchError, ImageNotAllowedError, ImageReferenceError, ImageTooLargeError
 from aioloader.service import http_fetch as http_exchange
-from aioloader.service.allowed import HostRule
 from aioloader.service.http_fetch import BodyRoom, WebBytes, WebClient
-from aioloader.service.web_urls import parse_web_url
+from aioloader.service.web_urls import HostRule, parse_web_url
 from tests.cases import on_both_loops, with_cases
 from tests.conftest import RunOn
 from tests.servers.raw_http import RawServer, answer

@@ -28,7 +28,6 @@ from aioloader.errors import (
     ImageTooLargeError,
     MissingPackageError,
 )
-from aioloader.service.allowed import KINDS
 from aioloader.service.references import (
     HEAD_NBYTES,
     ReadImage,
@@ -38,6 +37,7 @@ from aioloader.service.references import (
     decode_data_uri,
     most_characters,
 )
+from aioloader.service.web_urls import KINDS
 from aioloader.transforms import decode_image, encode_raw
 from tests.aioloader.format_sets import FORMATS, Sample, SetFormat
 from tests.aioloader.service.images import by_key, data_uri, jpeg, saved

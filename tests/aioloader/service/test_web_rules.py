@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 
 from aioloader import errors
 from aioloader.errors import ImageNotAllowedError, ImageReferenceError
-from aioloader.service.addresses import kind_of_address, literal_address
-from aioloader.service.allowed import HostRule, check_addresses, check_kinds
-from aioloader.service.web_urls import LONGEST_URL, parse_web_url, redirected, short_name
+from aioloader.service.web_urls import (
+    LONGEST_URL,
+    HostRule,
+    check_addresses,
+    check_kinds,
+    kind_of_address,
+    literal_address,
+    parse_web_url,
+    redirected,
+    short_name,
+)
 from tests.aioloader.service.images import RULES, by_key
 from tests.cases import with_cases
 

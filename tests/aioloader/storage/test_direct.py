@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aioloader import ImageRecordDataset, RecordFileDataset
 from aioloader.storage.local.kernel_aio import KernelAioReader
-from aioloader.storage.local.page_cache import cached_pages
+from aioloader.storage.local.mapped import cached_pages
 from aioloader.storage.local.source import BLOCK, DirectReads, LocalByteSource
 from recordio import RecordWriter
 

@@ -17,7 +17,7 @@ from aioloader.foundation.types import IntArray, ReadPlan, SpanKind
 from aioloader.storage import LocalByteSource
 from aioloader.storage.local import descriptors
 from aioloader.storage.local import source as local
-from aioloader.storage.local.page_cache import Residency
+from aioloader.storage.local.mapped import Residency
 from tests.aioloader.storage.reading import fetch, spans, whole
 
 

@@ -16,9 +16,9 @@ import recordio
 from aioloader import DataLoader, RecordFileDataset, SampleError
 from aioloader.foundation.types import SpanKind, Spans
 from aioloader.storage import LocalByteSource
-from aioloader.storage.local import mapped, page_cache
-from aioloader.storage.local.mapped import FileMaps
-from aioloader.storage.local.page_cache import Residency, cached_pages, resident
+from aioloader.storage.local import mapped
+from aioloader.storage.local import mapped as page_cache
+from aioloader.storage.local.mapped import FileMaps, Residency, cached_pages, resident
 from recordio import CorruptRecordError, TruncatedRecordError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files are mapped on Linux only")

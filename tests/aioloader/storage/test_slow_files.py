@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from aioloader.storage.local.page_cache import LEAST_GAP_BYTES, ReadLatency
+from aioloader.storage.local.mapped import LEAST_GAP_BYTES, ReadLatency
 
 # --- the measure ---
 

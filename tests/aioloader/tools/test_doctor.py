@@ -13,9 +13,8 @@ import pytest
 from aioloader.cli import main
 from aioloader.executors.shared_memory import default_memory_limit
 from aioloader.foundation import host_limits
-from aioloader.tools.doctor import Diagnosis, diagnosis_text, examine
+from aioloader.tools.doctor import Diagnosis, advise, diagnosis_text, examine
 from aioloader.tools.doctor import facts as doctor_facts
-from aioloader.tools.doctor.advice import advise
 from aioloader.tools.doctor.facts import (
     Codec,
     Cores,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aioloader.sample_index.store import IndexState, cached_index, index_beside, index_state
+from aioloader.sample_index import IndexState, cached_index, index_beside, index_state
 from aioloader.tools.index import index_all, index_samples
 from tests.aioloader.datasets.toy_shards import KIND, ToyDataset, toy_sample, write_shard
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aioloader.jpeg.orientation import find_orientation, read_orientation
+from aioloader.jpeg.frame import find_orientation, read_orientation
 from aioloader.transforms import Scratch
 from aioloader.transforms.decode import stored_box, upright
 from tests.aioloader.jpeg.samples import with_byte

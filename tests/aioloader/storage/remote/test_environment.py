@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from aioloader.storage.remote import configure
-from aioloader.storage.remote.environment import azure, google, s3, shared_profile
-from aioloader.storage.remote.stores import options_for
+from aioloader.storage.remote.stores import azure, google, options_for, s3, shared_profile
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.storage.hub_names import HubFile
-from aioloader.storage.remote.environment import hub_endpoint, hub_token
 from aioloader.storage.remote.failures import Kind, RequestFailedError, classify
 from aioloader.storage.remote.hub import _location_of
 from aioloader.storage.remote.hub_answers import (
@@ -27,6 +25,8 @@ from aioloader.storage.remote.hub_answers import (
     pause_of,
     state_of,
 )
+from aioloader.storage.remote.stores import hub_endpoint, hub_token
+from aioloader.storage.urls import HubFile
 from tests.cases import with_cases
 
 HUB = "https://hub.example.com"

@@ -6,30 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.storage.hub_names import (
-    HubFile,
-    crowded_folders,
-    origin_of,
-    parse_hub_url,
-    resolve_target,
-    revision_target,
-    tree_target,
-)
 from aioloader.storage.urls import (
+    HubFile,
     Location,
     beside,
     cache_name,
     can_list,
     check_writable,
+    crowded_folders,
     is_hub,
     is_url,
     join,
     locate,
     name_of,
+    origin_of,
+    parse_hub_url,
     path_of,
     redact_url,
+    resolve_target,
+    revision_target,
     sibling,
     suffix_of,
+    tree_target,
 )
 from tests.cases import with_cases
 

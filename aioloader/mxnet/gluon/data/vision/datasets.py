@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader import datasets
+from aioloader.crop_index.lookup import ItemCrops
 from aioloader.datasets.decoding import ImageFileDecoder
 from aioloader.datasets.files import FileDataset
-from aioloader.datasets.item_crops import ItemCrops
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.formats.arrays.vision import default_root, read_whole
 from aioloader.formats.image_files import MXNET, ImageFiles, Rule
