@@ -11,7 +11,7 @@ import operator
 import reprlib
 from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
@@ -24,9 +24,23 @@ from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import default_rng
 from aioloader.samplers.training import class_labels
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+# Their order is that of their items, or not defined.
+_NO_SAMPLERS = (Mapping, Sequence, Set, np.ndarray)
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
+
+    from aioloader.datasets.joined import JoinedItems
+    from aioloader.foundation.types import Array, IntArray
+
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+    U = TypeVar("U")
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
 
 T = TypeVar("T")
 
@@ -50,25 +64,6 @@ class Derived(Generic[T]):
 
     def __get__(self, instance: object | None, owner: type) -> T | Derived[T]:
         return self if instance is None else self._compute(instance)
-
-
-# Their order is that of their items, or not defined.
-_NO_SAMPLERS = (Mapping, Sequence, Set, np.ndarray)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
-
-    from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
-
-    from aioloader.datasets.joined import JoinedItems
-    from aioloader.foundation.types import Array, IntArray
-
-    T_co = TypeVar("T_co", covariant=True, default=Any)
-    U = TypeVar("U")
-else:
-    from typing import TypeVar
-
-    T_co = TypeVar("T_co", covariant=True)
 
 
 class Dataset(Generic[T_co]):

@@ -1,4 +1,4 @@
-"""What goes to worker processes and comes back, in a form that other processes and machines can read.
+"""Messages to worker processes and their answers, in a form that other processes and machines can read.
 
 Large memory of what is sent goes by name where it is that of a file, else once for all workers: otherwise every worker
 would receive a separate copy through its socket. Results and exceptions come back.

@@ -119,7 +119,6 @@ class BucketSentenceIter(DataIter):
         self.buckets = [bucket for bucket, each in zip(buckets, rows, strict=True) if each]
         self.data_name, self.label_name = data_name, label_name
         self.dtype, self.invalid_label, self.layout = dtype, invalid_label, layout
-        self.major_axis = layout.find("N")
         self.default_bucket_key = max(self.buckets)
         shape = (batch_size, self.default_bucket_key)[:: 1 if self.major_axis == 0 else -1]
         self.provide_data = [DataDesc(data_name, shape, layout=layout)]
@@ -129,8 +128,12 @@ class BucketSentenceIter(DataIter):
             for bucket, each in enumerate(self.data)
             for row in range(0, len(each) - batch_size + 1, batch_size)
         ]
-        self.curr_idx = 0
         self.reset()
+
+    @property
+    def major_axis(self) -> int:
+        """Return the axis of the batch."""
+        return self.layout.find("N")
 
     def reset(self) -> None:
         """Draw a new order, of batches and of the sentences of each bucket."""

@@ -36,7 +36,6 @@ from aioloader.transforms.formats import LongHeaderError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable
 
-    from aioloader.abc import Executor
     from aioloader.service.making import ImageMaker
     from aioloader.service.options import ServiceOptions
     from aioloader.service.references import Reference, ReferenceReader
@@ -137,6 +136,49 @@ _HELD_BYTES = 256 << 20
 _TICK_S = 0.1
 
 
+class Reads:
+    """Images and headers that wait to be read, in order, and the room for reading.
+
+    Attributes:
+        queue: the images and headers.
+        room: shared out among sources and servers.
+        held: bytes of encoded images that were read and not made yet, by priority.
+        again: of each place that is being read, the job that reads it again afterwards, if there is one.
+    """
+
+    def __init__(self) -> None:
+        self.queue: Schedule[Job | HeaderRead] = Schedule()
+        self.room = Room(sys.maxsize, SOURCES)
+        self.held: Counter[int] = Counter()
+        self.again: dict[Hashable, Job | None] = {}
+
+    def hold(self, job: Job, sign: int) -> None:
+        """Count the bytes of an image that was read; those of a caller are in memory anyway."""
+        if job.image is not None and job.reference.kind != "bytes":
+            self.held[job.order[0]] += sign * job.image.nbytes
+            if not self.held[job.order[0]]:
+                del self.held[job.order[0]]
+
+    def begin(self) -> Job | HeaderRead | None:
+        """Return the next one that may be read, which has room now; None if there is none."""
+        found = self.queue.pop(self._may_read) if self.queue else None
+        if found is not None:
+            self.room.take(found.reference.source, found.reference.server)
+        return found
+
+    def end(self, reference: Reference) -> None:
+        """Give room back."""
+        self.room.leave(reference.source, reference.server)
+
+    def _may_read(self, next_one: Job | HeaderRead) -> bool:
+        if not self.room.free(next_one.reference.source, next_one.reference.server):
+            return False
+        if isinstance(next_one, HeaderRead):
+            return True
+        lowest = next_one.order[0]
+        return sum(nbytes for priority, nbytes in self.held.items() if priority >= lowest) < _HELD_BYTES
+
+
 class Dispatcher:
     """The jobs of one service.
 
@@ -144,7 +186,6 @@ class Dispatcher:
         reader: reads references.
         cache: keeps images.
         maker: makes images.
-        executor: the executor of the maker.
         options: of the service.
         trace: records what happens, or None.
 
@@ -158,26 +199,18 @@ class Dispatcher:
         reader: ReferenceReader,
         cache: ImageCache,
         maker: ImageMaker,
-        executor: Executor,
         options: ServiceOptions,
         trace: ServiceTrace | None,
     ) -> None:
         self._reader = reader
         self._cache = cache
         self._maker = maker
-        self._executor = executor
         self._tick_s = min(_TICK_S, options.longest_s / 10)  # how often timeouts are checked
         self._trace = trace
         self._jobs: set[Job] = set()
         self._shared: dict[Hashable, Job] = {}
-        self._to_read: Schedule[Job | HeaderRead] = Schedule()
-        self._reads = Room(sys.maxsize, SOURCES)
-        # Of each place that is being read, the job that reads it again afterwards, if there is one.
-        self._next_reads: dict[Hashable, Job | None] = {}
+        self._reads = Reads()
         self._to_make: Schedule[Job] = Schedule()
-        self._chunks = 0
-        self._held: Counter[int] = Counter()  # bytes of each priority
-        self._requests = 0
         self._tasks: anyio.abc.TaskGroup | None = None
         self.counters = ServiceCounters()
         self._admission = Admission(
@@ -199,7 +232,7 @@ class Dispatcher:
         if self._trace is not None:
             self._trace.open()
         try:
-            async with self._executor.serving(), anyio.create_task_group() as tasks:
+            async with self._maker.executor.serving(), anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(deferred(self._expire))
                 started.set()
@@ -237,9 +270,9 @@ class Dispatcher:
     def request(self, *, priority: int, timeout: float | None, **waiting: bool) -> Request:
         """Return a new request; see `Request`."""
         self._check_open()
-        self._requests += 1
-        first_round = max(self._to_read.first_round(priority), self._to_make.first_round(priority))
-        return Request(self._requests, priority, first_round, timeout, **waiting)
+        self.counters.requests += 1
+        first_round = max(self._reads.queue.first_round(priority), self._to_make.first_round(priority))
+        return Request(self.counters.requests, priority, first_round, timeout, **waiting)
 
     async def submit(
         self, ref: Any, request: Request, *, key: Hashable | None = None, draw: int = 0
@@ -315,7 +348,7 @@ class Dispatcher:
                 try:
                     return await fn()
                 finally:
-                    self._reads.leave(reference.source, reference.server)
+                    self._reads.end(reference)
                     self._start_reads()
         finally:
             self._visits.discard(scope)
@@ -326,7 +359,7 @@ class Dispatcher:
     async def _turn_to_read(self, reference: Reference, request: Request, deadline: float | None) -> None:
         """Wait until a header may be read, and take note that it is."""
         header = HeaderRead(reference)
-        self._to_read.push(
+        self._reads.queue.push(
             header,
             priority=request.priority,
             first_round=request.first_round,
@@ -340,13 +373,13 @@ class Dispatcher:
                 await header.turn.wait()
         except BaseException:
             if not header.turn.is_set():
-                self._to_read.discard(header)
+                self._reads.queue.discard(header)
             else:
-                self._reads.leave(reference.source, reference.server)
+                self._reads.end(reference)
                 self._start_reads()
             raise
         if not header.turn.is_set():
-            self._to_read.discard(header)
+            self._reads.queue.discard(header)
             assert request.timeout is not None
             self.counters.timed_out += 1
             raise ImageTimeoutError(reference.name, request.timeout, "queue")
@@ -367,10 +400,10 @@ class Dispatcher:
     def _prefer(self, job: Job, order: tuple[int, int, int, int]) -> None:
         """Give a job another order if that has the higher priority."""
         if order[0] > job.order[0]:
-            self._hold(job, -1)
+            self._reads.hold(job, -1)
             job.order = order
-            self._hold(job, 1)
-            if job in self._to_read or job in self._to_make:
+            self._reads.hold(job, 1)
+            if job in self._reads.queue or job in self._to_make:
                 self._push(job)
 
     def _merge(self, job: Job, other: Job) -> None:
@@ -406,8 +439,8 @@ class Dispatcher:
         job.image = self._reader.read_near(job.reference)
         if job.image is not None:
             self._has_bytes(job)
-        elif job.share in self._next_reads:
-            self._next_reads[job.share] = job
+        elif job.share in self._reads.again:
+            self._reads.again[job.share] = job
         else:
             self._push(job)
             self._start_reads()
@@ -416,35 +449,16 @@ class Dispatcher:
         priority, first_round, request, place = job.order
         order = {"priority": priority, "first_round": first_round, "request": request, "place": place}
         if job.image is None:
-            self._to_read.push(job, lane=(job.reference.source, job.reference.server), **order)
+            self._reads.queue.push(job, lane=(job.reference.source, job.reference.server), **order)
         else:
             self._to_make.push(job, **order)
 
     def _drop(self, job: Job) -> None:
-        self._to_read.discard(job)
+        self._reads.queue.discard(job)
         self._to_make.discard(job)
 
-    def _hold(self, job: Job, sign: int) -> None:
-        """Count the bytes of an image that was read; those of a caller are in memory anyway."""
-        if job.image is not None and job.reference.kind != "bytes":
-            self._held[job.order[0]] += sign * job.image.nbytes
-            if not self._held[job.order[0]]:
-                del self._held[job.order[0]]
-
-    def _may_read(self, next_one: Job | HeaderRead) -> bool:
-        if not self._reads.free(next_one.reference.source, next_one.reference.server):
-            return False
-        if isinstance(next_one, HeaderRead):
-            return True
-        lowest = next_one.order[0]
-        return sum(nbytes for priority, nbytes in self._held.items() if priority >= lowest) < _HELD_BYTES
-
     def _start_reads(self) -> None:
-        while self._to_read and self._tasks is not None:
-            next_one = self._to_read.pop(self._may_read)
-            if next_one is None:
-                return
-            self._reads.take(next_one.reference.source, next_one.reference.server)
+        while self._tasks is not None and (next_one := self._reads.begin()) is not None:
             if isinstance(next_one, HeaderRead):
                 next_one.turn.set()
                 continue
@@ -461,7 +475,7 @@ class Dispatcher:
             # What is there may be replaced from now on. Who asks for it meanwhile shares one more reading of it, after
             # this one, so that a place is read once at a time.
             self._unshare(job)
-            self._next_reads[place] = None
+            self._reads.again[place] = None
         try:
             with job.scope:
                 image = await self._reader.read(job.reference)
@@ -470,7 +484,7 @@ class Dispatcher:
         finally:
             self.counters.reading -= 1
             job.scope = None
-            self._reads.leave(job.reference.source, job.reference.server)
+            self._reads.end(job.reference)
         if not job.abandoned and not self.closed:  # `run` ends what is left
             if error is not None:
                 self._end(job, Outcome(None, 0, error))
@@ -478,7 +492,7 @@ class Dispatcher:
                 self.counters.read_s.append(perf_counter() - job.began)
                 job.image = image
                 self._has_bytes(job)
-        later = None if place is None else self._next_reads.pop(place)
+        later = None if place is None else self._reads.again.pop(place)
         if later is not None and later in self._jobs:
             self._push(later)
         self._start_reads()
@@ -486,7 +500,7 @@ class Dispatcher:
     def _has_bytes(self, job: Job) -> None:
         """Take note that the bytes of an image are there."""
         assert job.image is not None
-        self._hold(job, 1)
+        self._reads.hold(job, 1)
         version = None if job.image.key is None else (job.image.key, job.draw)
         if version is not None and version != job.share:
             found = self._cache.get(version) if self._cache.enabled else None
@@ -534,7 +548,7 @@ class Dispatcher:
 
     def _start_chunks(self) -> None:
         # One chunk in work for each worker, one that waits for it, and one in flight.
-        while self._to_make and self._chunks < 2 * self._executor.workers + 1:
+        while self._to_make and self.counters.chunks < 2 * self._maker.executor.workers + 1:
             first = self._to_make.pop()
             if first is None or self._tasks is None:
                 return
@@ -551,7 +565,7 @@ class Dispatcher:
                 job.enter("work")
                 job.chunk, job.sent_at = chunk, now
                 self.counters.queue_s.append(now - job.queued_at)
-            self._chunks += 1
+            self.counters.chunks += 1
             self.counters.in_work += len(jobs)
             self._tasks.start_soon(deferred(self._make), chunk)
 
@@ -567,7 +581,7 @@ class Dispatcher:
                 Outcome(None, 0, _copy(problem) if place else problem) for place in range(len(chunk.jobs))
             ]
         finally:
-            self._chunks -= 1
+            self.counters.chunks -= 1
             self.counters.in_work -= len(chunk.jobs)
         if self._trace is not None:
             waiting = [job.trace for job in chunk.jobs if not job.abandoned and job.trace is not None]
@@ -638,7 +652,7 @@ class Dispatcher:
     def _forget(self, job: Job) -> None:
         self._jobs.discard(job)
         self._unshare(job)
-        self._hold(job, -1)
+        self._reads.hold(job, -1)
 
     def _unshare(self, job: Job) -> None:
         if job.share is not None:
@@ -685,12 +699,12 @@ class Dispatcher:
     @property
     def held_nbytes(self) -> int:
         """Return the bytes of encoded images that were read and not made yet."""
-        return sum(self._held.values())
+        return sum(self._reads.held.values())
 
     @property
     def queued(self) -> int:
         """Return the number of jobs that wait to be read, or for a worker."""
-        return len(self._to_read) + len(self._to_make)
+        return len(self._reads.queue) + len(self._to_make)
 
 
 def _named(error: Exception) -> ImageServiceError:

@@ -100,7 +100,6 @@ class ServiceEngine:
             self.reader,
             self.cache,
             self._maker,
-            executor,
             options,
             None if self._tracer is None else ServiceTrace(self._tracer, memory.usage),
         )

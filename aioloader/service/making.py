@@ -155,7 +155,7 @@ class ImageMaker:
     """Maker of images.
 
     Args:
-        executor: runs the program of `ReferenceDecoder` and the processor; open.
+        executor: runs the program of `ReferenceDecoder` and the processor; open. An attribute, too.
         memory: slab memory.
         options: of the service.
         exif: "apply" or "ignore".
@@ -178,7 +178,7 @@ class ImageMaker:
         cache: ImageCache,
         threads: Threads,
     ) -> None:
-        self._executor = executor
+        self.executor = executor
         self._memory = memory
         self._headers = HeaderReader(options.processor, exif, options.max_pixels)
         self._max_frames = options.max_frames
@@ -239,7 +239,7 @@ class ImageMaker:
         """
         if not self._is_small(first) or not self._small_s:
             return 1
-        fair = 1 + waiting // max(1, self._executor.workers)
+        fair = 1 + waiting // max(1, self.executor.workers)
         return max(1, min(int(_CHUNK_S / self._small_s), fair, _MOST_IN_CHUNK))
 
     def fits(self, job: Job) -> bool:
@@ -289,7 +289,7 @@ class ImageMaker:
             )
             del payloads
             chunk.give()
-            result = await self._executor.run([sent])
+            result = await self.executor.run([sent])
             chunk.work_spans = result.work_spans
             self._learn(result, jobs)
             if keeps and (result.written or result.roots):

@@ -84,12 +84,14 @@ class ServiceStats:
 class ServiceCounters:
     """Counters that the service changes; see `ServiceStats`."""
 
+    requests: int = 0
     made: int = 0
     failed: int = 0
     abandoned: int = 0
     timed_out: int = 0
     joined: int = 0
     reading: int = 0
+    chunks: int = 0
     in_work: int = 0
     admission: int = 0
     read_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))

@@ -50,9 +50,11 @@ class DataLoaderIter(DataIter):
         self._current_batch: Any = None
         self.dtype = dtype
         data, label = map(np.asarray, first)
-        # The first batch may have lost samples that failed.
-        full = loader._batch_rows if isinstance(loader, DataLoader) and loader.errors else 0
-        super().__init__(max(len(data), full))
+        # The first batch may have lost samples that failed; a caller's batch sampler may not define its rows.
+        full = len(data)
+        if isinstance(loader, DataLoader) and loader.errors:
+            full = max(full, int(getattr(loader._batch_sampler, "batch_size", 0)))
+        super().__init__(full)
         self.provide_data = [DataDesc(data_name, (self.batch_size, *data.shape[1:]), dtype)]
         self.provide_label = [DataDesc(label_name, (self.batch_size, *label.shape[1:]), dtype)]
 

@@ -124,7 +124,6 @@ class NDArrayIter(DataIter):
 
     Attributes:
         data, label: lists of (name, array).
-        data_list: all these arrays; num_source: how many.
         num_data: number of rows.
         idx: the order of the rows in this pass, int64 (num_data,).
         cursor: place in `idx` of the current batch's first row; `-batch_size` before the first, negative while rolled
@@ -162,8 +161,6 @@ class NDArrayIter(DataIter):
         self.data = named_sources(data, data_name, dtype)
         require(self.data, "there is no data: give at least one array")
         self.label = named_sources(label, label_name, dtype)
-        self.data_list = [array for _, array in (*self.data, *self.label)]
-        self.num_source = len(self.data_list)
         if last_batch_handle != "discard" and any(isinstance(array, CSRNDArray) for array in self.data_list):
             raise NotImplementedError(
                 "`NDArrayIter` only supports ``CSRNDArray`` with `last_batch_handle` set to `discard`."
@@ -185,15 +182,19 @@ class NDArrayIter(DataIter):
     # A derived class, or the caller, changes how batches are made: they are made in MXNet's steps.
     _overridden: bool
 
-    @property
-    def layout(self) -> str | None:
-        """Return the meaning of the axes."""
-        return self._layout
+    @cached_property
+    def data_list(self) -> list[Any]:
+        """Return the arrays of `data` and `label`."""
+        return [array for _, array in (*self.data, *self.label)]
 
-    @layout.setter
-    def layout(self, layout: str | None) -> None:
-        self._layout = layout
-        self._axis = DataDesc.get_batch_axis(layout)
+    @cached_property
+    def num_source(self) -> int:
+        """Return the number of arrays."""
+        return len(self.data_list)
+
+    @property
+    def _axis(self) -> int:
+        return DataDesc.get_batch_axis(self.layout)
 
     def _look_for_hooks(self) -> None:
         """Find out whether one of the steps was replaced; from then on the data are in the order of the pass."""
@@ -248,7 +249,7 @@ class NDArrayIter(DataIter):
         # MXNet's orders: it puts the data in the drawn order, and draws the next one by shuffling the last.
         np.random.shuffle(self._drawn)
         self._shuffles += 1
-        self._order: str | None = None
+        self.__dict__.pop("_idx_digest", None)
         if not self._overridden:
             self.idx = self.idx[self._drawn]
             return
@@ -285,12 +286,13 @@ class NDArrayIter(DataIter):
             "fingerprint": self._fingerprint,
         }
 
+    @cached_property
+    def _idx_digest(self) -> str:
+        return hashlib.sha256(self.idx.astype("<i8").tobytes()).hexdigest()[:16]
+
+    @property
     def _order_digest(self) -> str | None:
-        if not self.shuffle:
-            return None
-        if self._order is None:
-            self._order = hashlib.sha256(self.idx.astype("<i8").tobytes()).hexdigest()[:16]
-        return self._order
+        return self._idx_digest if self.shuffle else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, see `DataIter.state_dict`.
@@ -309,7 +311,7 @@ class NDArrayIter(DataIter):
         return {
             **self._identity(),
             "shuffles": self._shuffles,
-            "order": self._order_digest(),
+            "order": self._order_digest,
             "rolled": rolled,
             "cursor": int(self.cursor),
         }
@@ -333,10 +335,10 @@ class NDArrayIter(DataIter):
         while self._shuffles < shuffles:
             before = self.idx
             self._shuffle_data()
-        if state.get("order") != self._order_digest():
+        if state.get("order") != self._order_digest:
             raise ResumeError(
                 "order",
-                self._order_digest(),
+                self._order_digest,
                 state.get("order"),
                 "numpy.random was not seeded before this iterator was made as it was then, or others drew from it",
             )

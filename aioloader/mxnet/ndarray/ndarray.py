@@ -742,6 +742,10 @@ def _numpys(name: str) -> Any:
     return reduce
 
 
+# Methods of other types than the array's above.
+_NUMPY: Any = np.ndarray
+
+
 class ndarray(NDArray):  # MXNet's name
     """NDArray whose comparisons are bool, and whose methods that numpy has too are numpy's.
 
@@ -756,26 +760,26 @@ class ndarray(NDArray):  # MXNet's name
         """Return the array itself."""
         return self
 
-    argmax: Any = _numpys("argmax")
-    argmin: Any = _numpys("argmin")
-    argsort: Any = np.ndarray.argsort
-    clip: Any = np.ndarray.clip
-    dot: Any = np.ndarray.dot
-    flatten: Any = np.ndarray.flatten
-    repeat: Any = np.ndarray.repeat
-    round: Any = np.ndarray.round
-    sort: Any = np.ndarray.sort
-    squeeze: Any = np.ndarray.squeeze
-    swapaxes: Any = np.ndarray.swapaxes
-    take: Any = np.ndarray.take
-    transpose: Any = np.ndarray.transpose
-    T: Any = np.ndarray.T
-    sum: Any = _numpys("sum")
-    prod: Any = _numpys("prod")
-    __eq__: Any = np.ndarray.__eq__
-    __ne__: Any = np.ndarray.__ne__
-    __lt__: Any = np.ndarray.__lt__
-    __le__: Any = np.ndarray.__le__
-    __gt__: Any = np.ndarray.__gt__
-    __ge__: Any = np.ndarray.__ge__
+    argmax = _numpys("argmax")
+    argmin = _numpys("argmin")
+    argsort = _NUMPY.argsort
+    clip = _NUMPY.clip
+    dot = _NUMPY.dot
+    flatten = _NUMPY.flatten
+    repeat = _NUMPY.repeat
+    round = _NUMPY.round
+    sort = _NUMPY.sort
+    squeeze = _NUMPY.squeeze
+    swapaxes = _NUMPY.swapaxes
+    take = _NUMPY.take
+    transpose = _NUMPY.transpose
+    T = _NUMPY.T
+    sum = _numpys("sum")
+    prod = _numpys("prod")
+    __eq__ = _NUMPY.__eq__
+    __ne__ = _NUMPY.__ne__
+    __lt__ = _NUMPY.__lt__
+    __le__ = _NUMPY.__le__
+    __gt__ = _NUMPY.__gt__
+    __ge__ = _NUMPY.__ge__
     __hash__ = NDArray.__hash__

@@ -202,6 +202,7 @@ class DataLoader:
     """
 
     _pass: ClassVar[type[DataLoaderIter]] = DataLoaderIter
+    _worker_pool: ClassVar[Any] = None  # scripts that need MXNet's pool find that there is none
 
     def __init__(
         self,
@@ -243,24 +244,26 @@ class DataLoader:
                 sampler = (RandomSampler if shuffle else SequentialSampler)(len(dataset))
             batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
         self._batch_sampler = batch_sampler
-        # Rows of a full batch; 0 where a caller's batch sampler does not define them.
-        self._batch_rows = int(getattr(batch_sampler, "batch_size", 0))
         # Scripts assign these, and classes that are derived from MXNet's loader use them in their own iterator.
         self._num_workers = max(0, num_workers)
         self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
-        self._default = default_mp_batchify_fn if self._num_workers else default_batchify_fn
-        self._batchify_fn = self._default if batchify_fn is None else batchify_fn
+        self._batchify_fn = default_batchify_fn if batchify_fn is None else batchify_fn
         self._prefetch = max(0, int(2 * self._num_workers if prefetch is None else prefetch))
-        self._timeout, self._thread_pool, self._worker_pool = timeout, thread_pool, None
-        self._default_prefetch = prefetch is None
+        self._timeout, self._thread_pool = timeout, thread_pool
         self._options: dict[str, Any] = {
             "on_error": on_error,
+            **({"prefetch": None} if prefetch is None else {}),  # chosen by the loader
             **(error_limits(max_errors) if on_error != "raise" else {}),
         }
         self._noted: list[SampleError] = []  # of the loaders before this one
         self._open()
         self.auto_reload = bool(auto_reload)
         self._iter: Any = self._prefetch_iter() if self.auto_reload else None
+
+    @property
+    def _collated(self) -> bool:
+        """Return False if the result of a caller's function is the batch."""
+        return self._batchify_fn is default_batchify_fn or type(self._batchify_fn) is Stack
 
     @property
     def _apart(self) -> bool:
@@ -276,20 +279,16 @@ class DataLoader:
 
     def _open(self) -> None:
         self._parts = self._made_of()
-        fn = self._batchify_fn
-        # The result of a caller's function is the batch.
-        self._collated = fn is self._default or type(fn) is Stack
         self._engine: aioloader.DataLoader[Any] = aioloader.DataLoader(
             _items(self._dataset),
             batch_sampler=_Orders(self._batch_sampler, at_once=self._num_workers > 0),
-            batchify_fn=None if self._collated else fn,
+            batchify_fn=None if self._collated else self._batchify_fn,
             num_workers=self._num_workers,
             executor="thread" if self._thread_pool else "process",
-            prefetch=None if self._default_prefetch else max(1, self._prefetch),
             timeout=self._timeout,
             # In one thread the global generators are used in the sampler's order, as in MXNet.
             watch_globals=self._num_workers > 0,
-            **self._options,
+            **{"prefetch": max(1, self._prefetch), **self._options},
         )
 
     def _prefetch_iter(self) -> Any:
