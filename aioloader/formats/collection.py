@@ -10,8 +10,8 @@ import numpy as np
 
 from aioloader.errors import DecodeError, SpanTooShortError
 from aioloader.formats.sample_fields import SampleFields, printable
-from aioloader.foundation.types import Array, IntArray, Spans
-from aioloader.transforms.formats import read_header
+from aioloader.foundation.types import Array, IntArray, ItemLocation, Spans
+from aioloader.transforms.formats import ImageHeader, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -223,62 +223,51 @@ class Record:
 
     Attributes:
         position: position in the collection.
-        key: name in the .idx; of an image file, its path below the folder.
-        path: the file that contains the record.
-        offset: byte offset in this file; None for a whole file.
+        location: key (the name in the .idx; of an image file, its path below the folder), the file that contains the
+            record, and the byte offset in this file; None for a whole file.
         nbytes: size of the stored image.
         kind: "image", "damaged", "foreign" (not an image record) or "empty" (a header without a body).
         problem: description of the damage; None if none was found so far.
         error: name of the class of the error that `problem` describes, or "".
-        flag, id, id2: fields of the header; None without a header.
+        header: flag, id and id2 of the header; None without a header.
         labels: labels of the header, of the folder, or of the sample.
         text_label: label that is not a number, or "".
         boxes: the objects of a detection label.
-        format: "jpeg", "png", ...; None if it is not an image.
-        width, height: size in pixels: as stored, and upright after rendering.
-        orientation: EXIF orientation of the image, 1 to 8; 1: as stored.
+        image: header of the image, with its size as stored, and upright after rendering; of a damaged one, only its
+            format; None if it is not an image.
         sample_nbytes: size of the whole sample of which the image is one field; None for other records.
         words: beginning of the text of a sample without an image, or "".
         notes: further remarks, such as a field that the sample lacks.
     """
 
     position: int
-    key: int | str
-    path: str
-    offset: int | None
+    location: ItemLocation
     nbytes: int = 0
     kind: str = IMAGE
     problem: str | None = None
     error: str = ""
-    flag: int | None = None
-    id: int | None = None
-    id2: int | None = None
+    header: tuple[int, int, int] | None = None
     labels: tuple[float, ...] = ()
     text_label: str = ""
     boxes: tuple[Box, ...] = ()
-    format: str | None = None
-    width: int = 0
-    height: int = 0
-    orientation: int = 1
+    image: ImageHeader | None = None
     sample_nbytes: int | None = None
     words: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Return width and height of the image in pixels; zeros without an image."""
+        return (0, 0) if self.image is None else (self.image.width, self.image.height)
 
 
 def with_image(known: Record, body: Any) -> Record:
     """Describe a record by the bytes of its image, or of its image file."""
     try:
-        header = read_header(body)
+        return replace(known, nbytes=len(body), image=read_header(body))
     except DecodeError as error:
-        return replace(failed(known, error), nbytes=len(body), format=error.format)
-    return replace(
-        known,
-        nbytes=len(body),
-        format=header.format,
-        width=header.width,
-        height=header.height,
-        orientation=header.orientation or 1,
-    )
+        image = ImageHeader(error.format, 0, 0) if error.format else None
+        return replace(failed(known, error), nbytes=len(body), image=image)
 
 
 def failed(known: Record, error: Exception) -> Record:

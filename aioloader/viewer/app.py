@@ -253,7 +253,8 @@ class _App:
         contents = await self._site.contents(_natural(request.path_params["position"]))
         if contents.body is None:
             raise NoSuchRecordError(f"this record cannot be read: {contents.record.problem}")
-        kind = contents.record.format if contents.record.kind == IMAGE else None
+        image = contents.record.image
+        kind = image.format if image is not None and contents.record.kind == IMAGE else None
         media_type = f"image/{kind}" if kind in _IMAGE_FORMATS else "application/octet-stream"
         suffix = {"jpeg": ".jpg", None: ".bin"}.get(kind, f".{kind}")
         name = f"{self._site.collection.noun}-{contents.record.position}{suffix}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from aioloader.datasets.stage import Stage
 from aioloader.formats.collection import IMAGE, Box, Record
-from aioloader.foundation.types import Array, ItemLocation, StageTimer
+from aioloader.foundation.types import Array, StageTimer
 from aioloader.loader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
@@ -197,7 +197,7 @@ class Draws:
     def _sample(self, contents: Contents, pipeline: Pipeline, rng: Rng) -> tuple[Any, Array]:
         decoder = self._collection.decoder
         record = contents.record
-        location = ItemLocation(record.key, record.path, record.offset)
+        location = record.location
         stage = pipeline.stage
         if pipeline.takes_boxes:
             image = decoder(contents.data, contents.extra, location)[0]

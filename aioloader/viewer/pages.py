@@ -158,15 +158,16 @@ class Pages:
             epoch=epoch,
             step=max(1, len(draws)),
             seed=self._site.options.seed,
-            key=record.key,
+            key=record.location.key,
         )
 
     def _place(self, record: Record) -> list[str]:
         """Return the shard and the offset of a sample, for its tile; nothing for other records."""
         if self._site.collection.noun == "record":
             return []
-        offset = [] if record.offset is None else [f"byte {_grouped(record.offset)}"]
-        return [name_text(name_of(record.path)), *offset]
+        _, path, at = record.location
+        offset = [] if at is None else [f"byte {_grouped(at)}"]
+        return [name_text(name_of(path or "")), *offset]
 
     def labels(self, counts: Sequence[tuple[float, int]], number: int, looked_at: tuple[int, int]) -> str:
         """Render a page of the list of labels.
@@ -207,7 +208,7 @@ def _neighbours(listing: Listing, position: int, per_page: int) -> tuple[int | N
 
 def _facts(record: Record, site: Site) -> list[tuple[str, str]]:
     """Return the names and values of all facts of a record except its labels."""
-    facts = [("key", str(record.key))]
+    facts = [("key", str(record.location.key))]
     index = site.collection.index(record.position)
     if index is not None:
         facts.append(("index", _grouped(index)))
@@ -215,28 +216,28 @@ def _facts(record: Record, site: Site) -> list[tuple[str, str]]:
     if names:
         name = "file" if site.collection.noun == "record" else "shard"
         facts.append((name, names[site.collection.file_of(record.position)]))
-    if record.offset is not None:
-        facts.append(("offset", f"{_grouped(record.offset)} bytes"))
+    if record.location.offset is not None:
+        facts.append(("offset", f"{_grouped(record.location.offset)} bytes"))
     if record.sample_nbytes is not None:
         nbytes = record.sample_nbytes
         facts.append(("sample", f"{_grouped(nbytes)} bytes ({_nbytes(nbytes)})"))
-    if record.flag is not None:
-        words = "one label" if record.flag == 0 else f"{record.flag:,} labels"
-        facts.append(("flag", f"{record.flag} ({words})"))
-        facts.append(("id", str(record.id)))
-        facts.append(("id2", str(record.id2)))
+    if record.header is not None:
+        flag, number, second = record.header
+        words = "one label" if flag == 0 else f"{flag:,} labels"
+        facts += [("flag", f"{flag} ({words})"), ("id", str(number)), ("id2", str(second))]
     if record.nbytes:
         text = f"({_nbytes(record.nbytes)})"
         if record.sample_nbytes is None:
             facts.append(("bytes", f"{_grouped(record.nbytes)} {text}"))
         else:
             facts.append(("image", f"{_grouped(record.nbytes)} bytes {text}"))
-    if record.format:
-        facts.append(("format", record.format.upper() if record.format != "raw" else "raw pixels"))
-    if record.width:
-        facts.append(("dimensions", f"{record.width:,} \u00d7 {record.height:,} pixels"))
-    if record.orientation != 1:
-        facts.append(("EXIF", f"orientation {record.orientation}, displayed upright"))
+    if record.image is not None:
+        kind, height, width, orientation = record.image
+        facts.append(("format", kind.upper() if kind != "raw" else "raw pixels"))
+        if width:
+            facts.append(("dimensions", f"{width:,} \u00d7 {height:,} pixels"))
+        if orientation not in (None, 1):
+            facts.append(("EXIF", f"orientation {orientation}, displayed upright"))
     if record.boxes:
         facts.append(("boxes", str(len(record.boxes))))
     if record.text_label:

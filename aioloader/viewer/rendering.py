@@ -131,13 +131,14 @@ class ImageRenderer(threading.local):
             the record with the size of the upright image and the image; or the record with its problem and None.
         """
         record = contents.record
-        if record.kind != IMAGE:
+        if record.kind != IMAGE or record.image is None:
             return record, None
         try:
             pixels, width, height = self._pixels(contents.body, side)
         except (DecodeError, ValueError, MemoryError) as error:
             return failed(record, error), None
-        return replace(record, width=width, height=height), as_file(pixels)
+        upright = record.image._replace(width=width, height=height)
+        return replace(record, image=upright), as_file(pixels)
 
     def further(self, body: Any, side: int) -> RenderedImage | str:
         """Render another image of a sample, or return the reason why that fails."""

@@ -177,8 +177,8 @@ class ShardSamples(Collection):
     def read(self, position: int) -> Contents:
         shards = self._shards(position)
         location = shards.dataset.location(position)
-        key = name_text(str(location.key))
-        bare = Record(position, key, printable(location.path or ""), location.offset)
+        shown = location._replace(key=name_text(str(location.key)), path=printable(location.path or ""))
+        bare = Record(position, shown)
         try:
             data, extra = shards.fetch(position)
             names = shards.reader.names(data, extra, location)

@@ -642,12 +642,12 @@ class Site:
 
 def _later(record: Record, side: int) -> Shown:
     """Return a record whose image is still being made, with the sizes that it will have."""
-    if record.kind != IMAGE or not record.width:
+    if record.kind != IMAGE or record.image is None:
         return Shown(record, None)
-    width, height = record.width, record.height
-    if record.orientation >= _FIRST_TURNED:
+    width, height = record.size
+    if (record.image.orientation or 1) >= _FIRST_TURNED:
         width, height = height, width
-    upright = replace(record, width=width, height=height)
+    upright = replace(record, image=record.image._replace(width=width, height=height))
     return Shown(upright, None, later=fitted(height, width, side)[::-1])
 
 

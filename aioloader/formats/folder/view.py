@@ -36,6 +36,7 @@ from aioloader.formats.inspection import (
 )
 from aioloader.formats.opening import recognize
 from aioloader.formats.sample_fields import printable
+from aioloader.foundation.types import ItemLocation
 from aioloader.storage.local.descriptors import open_regular_file
 from aioloader.storage.urls import is_url
 
@@ -208,9 +209,8 @@ class ImageFolder(Collection):
 
     def read(self, position: int) -> Contents:
         path, label = self._item(position)
-        bare = Record(
-            position, printable(self.key(position)), path, None, labels=() if self._flat else (float(label),)
-        )
+        location = ItemLocation(printable(self.key(position)), path)
+        bare = Record(position, location, labels=() if self._flat else (float(label),))
         assert self._dataset is not None
         assert self._source is not None
         try:

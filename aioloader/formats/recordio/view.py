@@ -31,7 +31,7 @@ from aioloader.formats.packed_files import class_names
 from aioloader.formats.recordio.dataset import RecordTable, RecordTables
 from aioloader.formats.recordio.heads import detection_label, read_heads
 from aioloader.formats.sample_fields import printable
-from aioloader.foundation.types import SpanKind
+from aioloader.foundation.types import ItemLocation, SpanKind
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.local.source import LocalByteSource
 from aioloader.storage.urls import is_url, name_of, redact_url
@@ -176,7 +176,8 @@ class RecordFiles(Collection):
     def read(self, position: int) -> Contents:
         file, line = self._locate(position)
         index = self._tables.tables[file].index
-        bare = Record(position, index.key_at(line), redact_url(self.paths[file]), int(index.offsets[line]))
+        path, offset = redact_url(self.paths[file]), int(index.offsets[line])
+        bare = Record(position, ItemLocation(index.key_at(line), path, offset))
         try:
             data = read_bytes(self._source, self._tables.spans(np.array([position], np.int64)))
         except (OSError, ValueError, EOFError) as error:
@@ -257,14 +258,14 @@ def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
     """Describe a record by its framed bytes.
 
     Args:
-        bare: the record's position, key, path and offset.
+        bare: the record's position and location.
         data: the record's bytes from its head on.
 
     Returns:
         the description, and the body; None for the body of a damaged record.
     """
     try:
-        payload: Any = extract(data, path=bare.path, offset=bare.offset or 0)
+        payload: Any = extract(data, path=bare.location.path, offset=bare.location.offset or 0)
     except RecordIOError as error:
         return failed(bare, error), None
     try:
@@ -276,9 +277,7 @@ def record_of(bare: Record, data: Any) -> tuple[Record, Any]:
     labels = (float(header.label),) if header.flag == 0 else tuple(map(float, header.label.tolist()))
     known = replace(
         bare,
-        flag=header.flag,
-        id=header.id,
-        id2=header.id2,
+        header=(header.flag, header.id, header.id2),
         labels=labels,
         boxes=detection_boxes(header.label) if header.flag else (),
     )

@@ -21,8 +21,10 @@ import recordio
 from aioloader.formats.collection import Collection, NoSuchRecordError, Record
 from aioloader.formats.packed_files import class_names
 from aioloader.formats.recordio.view import detection_boxes, read_labels, record_of
+from aioloader.foundation.types import ItemLocation
 from aioloader.tools.view import open_collection
 from aioloader.transforms import encode_raw
+from aioloader.transforms.formats import ImageHeader
 from aioloader.viewer.rendering import box_table, label_text, parse_label
 from aioloader.viewer.site import Labels
 from tests.aioloader.viewer.sets import EVIL, detection_label, jpeg, write_records
@@ -53,7 +55,11 @@ def test_a_record_file(sets: Path) -> None:
         [*range(60)],
     )
     contents = collection.read(17)
-    assert (contents.record.key, contents.record.id, contents.record.labels) == (17, 117, (2.0,))
+    assert (contents.record.location.key, contents.record.header, contents.record.labels) == (
+        17,
+        (0, 117, 7),
+        (2.0,),
+    )
     assert bytes(contents.body) == jpeg(17)
     assert collection.find("17") == 17
     assert (collection.key(5), collection.index(5), collection.file_names()) == (5, 5, [])
@@ -285,14 +291,14 @@ def test_the_first_page_and_any_other_read_little(tmp_path: Path, count: int) ->
         before = read_bytes()
         for position in range(start, start + 48):
             record = collection.read(position).record
-            assert (record.key, record.labels) == (position, (float(position % 16),))
+            assert (record.location.key, record.labels) == (position, (float(position % 16),))
         assert read_bytes() - before < 100_000
 
 
 # -- what a record is --------------------------------------------------------------------------------------------------
 
 
-BARE = Record(4, 17, "a.rec", 0)
+BARE = Record(4, ItemLocation(17, "a.rec", 0))
 
 
 def framed(label: object, body: bytes) -> memoryview:
@@ -304,15 +310,15 @@ def test_an_image_record_shows_everything() -> None:
     record, found = record_of(BARE, framed(3.0, body))
     assert bytes(found) == body
     wanted = replace(
-        BARE, nbytes=len(body), flag=0, id=5, id2=6, labels=(3.0,), format="jpeg", width=80, height=60
+        BARE, nbytes=len(body), header=(0, 5, 6), labels=(3.0,), image=ImageHeader("jpeg", 60, 80)
     )
     assert record == wanted
 
 
 def test_a_raw_image_is_one() -> None:
     record, _ = record_of(BARE, framed([1.0, 2.5], encode_raw(np.zeros((5, 7, 3), np.uint8))))
-    assert (record.kind, record.format, record.width, record.height) == ("image", "raw", 7, 5)
-    assert (record.flag, record.labels, record.boxes) == (2, (1.0, 2.5), ())
+    assert (record.kind, record.image) == ("image", ImageHeader("raw", 5, 7))
+    assert (record.header, record.labels, record.boxes) == ((2, 5, 6), (1.0, 2.5), ())
 
 
 @with_cases(

@@ -97,10 +97,10 @@ def test_samples_in_the_order_of_the_data(plain: list[Path]) -> None:
     assert [found.key(place) for place in range(15)] == [str(k % 5) for k in range(15)]
     contents = found.read(7)
     record = contents.record
-    assert (record.key, record.path, record.labels) == ("2", str(plain[1]), (2.0,))
-    assert (record.kind, record.width, record.height, record.nbytes) == ("image", 80, 60, len(jpeg(7)))
-    assert record.offset
-    assert plain[1].read_bytes()[record.offset :][: record.sample_nbytes] == bytes(contents.data)
+    assert (*record.location[:2], record.labels) == ("2", str(plain[1]), (2.0,))
+    assert (record.kind, record.size, record.nbytes) == ("image", (80, 60), len(jpeg(7)))
+    assert record.location.offset
+    assert plain[1].read_bytes()[record.location.offset :][: record.sample_nbytes] == bytes(contents.data)
     assert bytes(contents.body) == jpeg(7)
     assert (found.index(7), found.file_of(7)) == (7, 1)
     found.close()
@@ -239,7 +239,7 @@ def test_a_damaged_shard_ends_the_list(plain: list[Path], tmp_path: Path) -> Non
     with pytest.raises(SampleFormatError, match="ends inside a sample"):
         found.load()
     assert (found.known, found.count) == (10, None)
-    assert found.read(9).record.key == "4"
+    assert found.read(9).record.location.key == "4"
     labels = Labels(found, found.known)
     while not labels.complete:
         labels.add(labels.read())
@@ -272,7 +272,7 @@ def test_the_first_shard_is_shown_while_the_others_are_opened(plain: list[Path])
         while found.known == 0:
             assert loading.is_alive()
         assert (found.known, found.count) == (5, None)
-        assert found.read(4).record.key == "4"
+        assert found.read(4).record.location.key == "4"
     finally:
         going_on.set()
         loading.join()

@@ -142,7 +142,7 @@ def test_large_images_are_made_smaller_and_upright(tmp_path: Path) -> None:
 
     async def work(site: Site) -> None:
         shown = await site.image(0)
-        assert (shown.record.width, shown.record.height) == (600, 2600)
+        assert shown.record.size == (600, 2600)
         assert pixels(shown.image).shape == (IMAGE_SIDE, round(600 * IMAGE_SIDE / 2600), 3)
 
     work_with(made(path), work)
@@ -330,7 +330,7 @@ def test_a_record_page_does_not_wait_for_images_that_take_long(
         shown = await site.record(0)
         # Upright, and with all that takes no decoding.
         assert (shown.image, shown.size) == (None, (295, 1280))
-        assert (shown.record.width, shown.record.height) == (600, 2600)
+        assert shown.record.size == (600, 2600)
         assert len(shown.fields) == 4
         status, text = await page_of(site, "at=0")
         assert status == 200
