@@ -7,7 +7,6 @@ import pytest
 
 import aioloader.mxnet as mx
 from aioloader.errors import TooManyErrorsError
-from aioloader.mxnet.io.schedule import RecordSchedule, part_of
 from tests.aioloader.mxnet.image_records import make, make_det, numbered, write
 from tests.cases import with_cases
 
@@ -73,18 +72,6 @@ def test_left_out_records_are_counted_by_the_pad(tmp_path):
     iterator.reset()  # to the records behind the borrowed one
     assert [(labels_of(batch), batch.pad) for batch in iterator] == [([2, 3, 0, 0], 2), ([8, 0, 0, 0], 3)]
     assert len(iterator.errors) == 12
-
-
-@with_cases("size", [1, 3, 4, 7])
-@with_cases("round_batch", [True, False])
-@with_cases("parts", [1, 2, 3])
-def test_the_planned_pad_is_that_of_the_rows(size, round_batch, parts):
-    for number in range(parts):
-        schedule = RecordSchedule(part_of(10, parts, number), size, round_batch, seed=1)
-        for _ in range(4):
-            for place, rows in enumerate(schedule):
-                assert schedule.pad(place) == int((rows >= 10).sum()) + size - len(rows)
-            schedule.advance()
 
 
 def test_a_batch_without_a_valid_record_is_filled_from_elsewhere(tmp_path):

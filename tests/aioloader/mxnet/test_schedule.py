@@ -27,7 +27,9 @@ def test_every_record_comes_once_and_pads_are_reported(count, longer, size, roun
     seen = []
     for _ in range(4):
         batches = list(schedule)
-        assert all(np.array_equal(schedule.batch(number), rows) for number, rows in enumerate(batches))
+        for number, rows in enumerate(batches):
+            assert np.array_equal(schedule.batch(number), rows)
+            assert schedule.pad(number) == int((rows >= part.total).sum()) + size - len(rows)
         assert len(batches) == len(schedule) == -(-(longest - owed) // size)
         assert all(len(batch) == size for batch in batches[: len(batches) if round_batch else -1])
         rows = np.concatenate(batches)

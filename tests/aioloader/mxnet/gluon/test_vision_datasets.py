@@ -93,7 +93,7 @@ CHAINS = {
 @with_cases(("place", "kind"), enumerate(["record", "folder", "cifar"]))
 @with_cases(("number", "name"), enumerate(CHAINS))
 def test_a_loader_gives_what_indexing_gives(place, kind, number, name, label_rec, photo_folder, mxnet_home):
-    """Every chain has all sources, one of them with workers."""
+    """Give every chain all sources, one of them with workers."""
     if kind == "record":
         source = gluon.data.vision.ImageRecordDataset(label_rec).take(7)
     elif kind == "folder":
