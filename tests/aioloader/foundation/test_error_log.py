@@ -137,8 +137,8 @@ def test_memory_stays_bounded_while_every_sample_fails(executor, kind):
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_every_failure_is_recorded_and_light(executor):
-    count = 100
-    with DataLoader(bad(count, "attribute", 20), 50, **pool(executor, 1), on_error="skip") as loader:
+    count = 60
+    with DataLoader(bad(count, "attribute", 20), 30, **pool(executor, 1), on_error="skip") as loader:
         list(loader)  # lazily loaded modules do not count
         tracemalloc.start()
         try:

@@ -84,7 +84,7 @@ def whole(kind: str, epoch: int = 0) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 5)
 @given(world=st.integers(1, 5), even=st.sampled_from(["pad", "drop"]), epoch=st.integers(0, 2))
 def test_each_step_gives_every_rank_the_next_batch(kind: str, world: int, even: str, epoch: int) -> None:
     ranks = []
@@ -118,7 +118,7 @@ def test_each_step_gives_every_rank_the_next_batch(kind: str, world: int, even: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 5)
 @given(
     worlds=st.lists(st.integers(1, 4), min_size=2, max_size=3),
     steps=st.integers(0, 5),

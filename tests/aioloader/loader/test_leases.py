@@ -44,7 +44,9 @@ def test_a_view_outlives_the_loop(executor):
     assert [each[:, 0, 0].tolist() for each in kept] == [list(range(s + 3, s + 10)) for s in range(0, 60, 10)]
 
 
-@with_cases("limit", [None, 1 << 20])
+@with_cases(
+    ("executor", "limit"), [("inline", None), ("thread", 1 << 20), ("process", None), ("process", 1 << 20)]
+)
 def test_all_batches_of_an_epoch_may_be_kept(photo_rec, executor, limit):
     dataset = ImageRecordDataset(photo_rec).transform_first(Compose([RandomResizedCrop(64)]))
     options = {**pool(executor, 2), "memory_limit": limit}
