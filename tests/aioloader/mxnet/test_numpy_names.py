@@ -70,6 +70,7 @@ def test_draws_follow_the_seed():
     assert first[0] != sorted(first[0])
     assert all(3 <= number < 9 for number in first[1])
     assert all(2 <= number < 3 for number in first[2])
+    assert {*np.random.randint(5, size=200).tolist()} == {*range(5)}
 
 
 def test_shuffled_copies():
