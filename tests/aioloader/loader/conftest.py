@@ -52,15 +52,22 @@ class _Anyio:
         return getattr(anyio, name)
 
 
+class CallScopes(list[anyio.CancelScope]):
+    """Scopes of the calls of async transforms in their order, and the seconds that the calls were given at most."""
+
+    longest_s = 0.0
+
+
 @pytest.fixture
-def call_scopes(monkeypatch: pytest.MonkeyPatch) -> list[anyio.CancelScope]:
-    """Return the scopes of the calls of async transforms in their order; their time is over when a test says so."""
-    made: list[anyio.CancelScope] = []
+def call_scopes(monkeypatch: pytest.MonkeyPatch) -> CallScopes:
+    """Return the scopes of the calls that follow; their time is over when a test says so."""
+    made = CallScopes()
 
     def make(*, deadline: float | None = None, **options: bool) -> anyio.CancelScope:
         scope = anyio.CancelScope(**options)
         if deadline is not None:
             made.append(scope)
+            made.longest_s = max(made.longest_s, deadline - anyio.current_time())
         return scope
 
     monkeypatch.setattr("aioloader.pipeline.async_map.anyio", _Anyio(make))

@@ -342,6 +342,7 @@ async def test_a_call_that_takes_too_long_is_an_error_of_the_sample(call_scopes)
         assert np.concatenate(await collect(loader)).tolist() == [0, 1, 2, 4, 5]
         (error,) = loader.errors
     assert sorted(ended) == [0, 1, 2, 3, 4, 5]
+    assert 0 < call_scopes.longest_s <= 0.2
     assert isinstance(error.__cause__, StalledError)
     assert "in an async transform" in str(error)
 
