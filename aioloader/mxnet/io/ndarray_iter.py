@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -105,6 +105,13 @@ def rows_of(array: Any, rows: npt.NDArray[np.intp], axis: int) -> NDArray | CSRN
     return from_numpy(np.asarray(array[increasing])[places])
 
 
+class _Drawn(NamedTuple):
+    """Orders of the rows that were drawn: the last one, and the digests of all, None until they are asked for."""
+
+    rows: npt.NDArray[np.intp]
+    digests: list[str | None]
+
+
 class NDArrayIter(DataIter):
     """Batches of arrays in memory; each batch is a copy of its rows.
 
@@ -161,11 +168,12 @@ class NDArrayIter(DataIter):
         self.data = named_sources(data, data_name, dtype)
         require(self.data, "there is no data: give at least one array")
         self.label = named_sources(label, label_name, dtype)
-        if last_batch_handle != "discard" and any(isinstance(array, CSRNDArray) for array in self.data_list):
+        sources = (*self.data, *self.label)
+        if last_batch_handle != "discard" and any(isinstance(array, CSRNDArray) for _, array in sources):
             raise NotImplementedError(
                 "`NDArrayIter` only supports ``CSRNDArray`` with `last_batch_handle` set to `discard`."
             )
-        self.layout = layout
+        self._layout, self._axis = layout, DataDesc.get_batch_axis(layout)
         self.last_batch_handle = last_batch_handle
         self.shuffle = shuffle
         require(self._axis >= 0, f"the layout {layout!r} has no 'N', the axis of the batch")
@@ -175,8 +183,7 @@ class NDArrayIter(DataIter):
         self._cache_label: list[Any] | None = None
         self.idx = np.arange(self.num_data)
         self._overridden = False
-        self._drawn = self.idx.copy()
-        self._shuffles = 0
+        self._drawn = _Drawn(self.idx.copy(), [])
         self.hard_reset()
 
     # A derived class, or the caller, changes how batches are made: they are made in MXNet's steps.
@@ -193,15 +200,20 @@ class NDArrayIter(DataIter):
         return len(self.data_list)
 
     @property
-    def _axis(self) -> int:
-        return DataDesc.get_batch_axis(self.layout)
+    def layout(self) -> str | None:
+        """Return the meaning of the axes."""
+        return self._layout
+
+    @layout.setter
+    def layout(self, layout: str | None) -> None:
+        self._layout, self._axis = layout, DataDesc.get_batch_axis(layout)
 
     def _look_for_hooks(self) -> None:
         """Find out whether one of the steps was replaced; from then on the data are in the order of the pass."""
         if self._overridden or not overrides(self, _STEPS):
             return
         self._overridden = True
-        if self._shuffles:
+        if self._drawn.digests:
             self._put_in_order(self.idx)
 
     def _put_in_order(self, rows: npt.NDArray[np.intp]) -> None:
@@ -209,7 +221,7 @@ class NDArrayIter(DataIter):
             [(name, rows_of(array, rows, self._axis)) for name, array in source]
             for source in (self.data, self.label)
         )
-        self.idx = self._drawn
+        self.idx = self._drawn.rows
 
     def _common_length(self) -> int:
         lengths = {name: array.shape[self._axis] for name, array in (*self.data, *self.label)}
@@ -247,18 +259,15 @@ class NDArrayIter(DataIter):
     def _shuffle_data(self) -> None:
         """Draw the next order. A derived class that overrides this puts `data` and `label` in order itself."""
         # MXNet's orders: it puts the data in the drawn order, and draws the next one by shuffling the last.
-        np.random.shuffle(self._drawn)
-        self._shuffles += 1
-        self.__dict__.pop("_idx_digest", None)
+        np.random.shuffle(self._drawn.rows)
+        self._drawn.digests.append(None)
         if not self._overridden:
-            self.idx = self.idx[self._drawn]
+            self.idx = self.idx[self._drawn.rows]
             return
-        self._put_in_order(self._drawn)
+        self._put_in_order(self._drawn.rows)
 
     def _rows(self, start: int, stop: int) -> npt.NDArray[np.intp]:
         """Return rows by place: those below 0 were rolled over, those beyond the end begin again with the first."""
-        if start >= 0 and stop <= self.num_data:
-            return self.idx[start:stop]
         places = np.arange(start, stop)
         rows = self.idx[places % self.num_data]
         early = places < 0
@@ -286,13 +295,13 @@ class NDArrayIter(DataIter):
             "fingerprint": self._fingerprint,
         }
 
-    @cached_property
-    def _idx_digest(self) -> str:
-        return hashlib.sha256(self.idx.astype("<i8").tobytes()).hexdigest()[:16]
-
     @property
     def _order_digest(self) -> str | None:
-        return self._idx_digest if self.shuffle else None
+        if not self.shuffle:
+            return None
+        if self._drawn.digests[-1] is None:
+            self._drawn.digests[-1] = hashlib.sha256(self.idx.astype("<i8").tobytes()).hexdigest()[:16]
+        return self._drawn.digests[-1]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, see `DataIter.state_dict`.
@@ -310,7 +319,7 @@ class NDArrayIter(DataIter):
             )
         return {
             **self._identity(),
-            "shuffles": self._shuffles,
+            "shuffles": len(self._drawn.digests),
             "order": self._order_digest,
             "rolled": rolled,
             "cursor": int(self.cursor),
@@ -324,15 +333,16 @@ class NDArrayIter(DataIter):
         cursor = whole_number(
             state, "cursor", -self.batch_size - rolled, max(1, self.num_data + self.batch_size)
         )
-        if shuffles < self._shuffles or (shuffles == self._shuffles and self.shuffle and rolled):
+        drawn = len(self._drawn.digests)
+        if shuffles < drawn or (shuffles == drawn and self.shuffle and rolled):
             raise ResumeError(
                 "shuffles",
-                f"more than the {self._shuffles} that this iterator has drawn",
+                f"more than the {drawn} that this iterator has drawn",
                 shuffles,
                 "load it into a new iterator, made after the same np.random.seed",
             )
         before = self.idx
-        while self._shuffles < shuffles:
+        while len(self._drawn.digests) < shuffles:
             before = self.idx
             self._shuffle_data()
         if state.get("order") != self._order_digest:
@@ -383,7 +393,8 @@ class NDArrayIter(DataIter):
         """Return the arrays of the current batch of these sources."""
         start, stop = self.cursor, self.cursor + self.batch_size
         if not self._overridden:
-            rows = self._rows(start, stop)
+            inside = start >= 0 and stop <= self.num_data
+            rows = self.idx[start:stop] if inside else self._rows(start, stop)
             return [rows_of(array, rows, self._axis) for _, array in data_source]
         if self.last_batch_handle == "roll_over" and -self.batch_size < start < 0:
             # The one that is there is of the data, then of the label.
