@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 # Modules that unpickle bytes: only between a process and its own child processes.
 ALLOWED = {
-    "executors/sent_memory.py",
-    "executors/sent_results.py",
+    "executors/transport.py",
     "interop/torch/_items.py",
     "interop/torch/_samples.py",
     "interop/torch/_streams.py",
