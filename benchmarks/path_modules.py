@@ -7,6 +7,9 @@ BATCHES batches in the middle of an epoch, sys.setprofile and threading.setprofi
 by module, in every thread of the parent and of the workers, where a sitecustomize module installs them. A module is on
 the path if its functions are called once a batch (0.75, for batches in flight at both ends), by the parent or by the
 workers together. ROOT is another checkout.
+
+The last line is about the parent: calls of this project's functions, of all functions, and moves, which are the calls
+of this project whose module is another one than that of the call before.
 """
 
 from __future__ import annotations
@@ -35,12 +38,17 @@ if "PATH_MODULES" in os.environ:
     _flag = mmap.mmap(_fd, 1)
     os.close(_fd)
     _counts = {}
+    _latest = ""
 
     def _profile(frame, event, arg):
+        global _latest
         if event == "call" and _flag[0] == 1:
             name = frame.f_globals.get("__name__", "")
+            _counts["all"] = _counts.get("all", 0) + 1
             if name.startswith(("aioloader", "recordio")):
                 _counts[name] = _counts.get(name, 0) + 1
+                _counts["moves"] = _counts.get("moves", 0) + (name != _latest)
+                _latest = name
         elif _flag[0] == 2 and _counts:
             counts = dict(_counts)
             _counts.clear()
@@ -98,6 +106,9 @@ def main() -> None:
                 sys.exit("the run failed")
         found = {path.stem: Counter(json.loads(path.read_text())) for path in folder.glob("*.json")}
     sides = {"parent": found.pop(str(parent.pid)), "workers": sum(found.values(), Counter())}
+    every, moves = (sides["parent"][name] / BATCHES for name in ("all", "moves"))
+    for counts in sides.values():
+        del counts["all"], counts["moves"]
     least = 0.75 * BATCHES
     names = sorted({name for counts in sides.values() for name in counts if counts[name] >= least})
     rows = [{"module": n, **{side: counts[n] / BATCHES for side, counts in sides.items()}} for n in names]
@@ -105,6 +116,8 @@ def main() -> None:
     print("\n".join(plain_tables(rows)))
     on = {side: sum(counts[name] >= least for name in names) for side, counts in sides.items()}
     print(f"modules on the path: {len(names)} ({on['parent']} in the parent, {on['workers']} in the workers)")
+    own = sum(sides["parent"].values()) / BATCHES
+    print(f"the parent in a batch: {own:.0f} calls of this project, {every:.0f} of all, {moves:.0f} moves")
 
 
 if __name__ == "__main__":
