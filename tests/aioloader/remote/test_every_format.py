@@ -120,7 +120,7 @@ def test_the_viewer_reads_what_a_page_shows(there: There) -> None:
     contents = collection.read(position)
     assert bytes(contents.body) == jpeg(number)
     assert contents.record.labels == (float(number),)
-    assert contents.record.path.startswith("http://")
+    assert contents.record.location.path.startswith("http://")
     fields = collection.fields(contents)
     named = {there.made.image, there.made.label, there.made.text, there.made.second}
     assert {field.name for field in fields.fields} == named
