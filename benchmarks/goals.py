@@ -1,6 +1,6 @@
 """Expected figures of peers, and the goals of this project, compared with a run's results.
 
-Expected figures come from one earlier measurement of JPEG photographs on two cores (docs/design.md). A peer that is
+Expected figures come from one earlier measurement of JPEG photographs on two cores. A peer that is
 much slower, as a share of the bare loop in the same round, has a badly configured adapter and proves nothing.
 """
 

@@ -33,7 +33,7 @@ GROUPS = {
     # aioloader, from the bottom to the top
     "errors": {"aioloader.errors"},
     "foundation": {"aioloader.foundation"},
-    "waiting": _of("aioloader.foundation", "concurrency stacks supervisor threads"),
+    "waiting": _of("aioloader.foundation", "concurrency stacks threads"),
     "contracts": {"aioloader.abc", "aioloader.rng"},
     "observability": {"aioloader.observability", "aioloader.explain", "aioloader.metrics"},
     "samplers": {"aioloader.samplers"},
@@ -64,7 +64,6 @@ GROUPS = {
     "package": {"aioloader"},
     "packing": {"aioloader.packing"},
     "tools": {"aioloader.tools"},
-    "testing": {"aioloader.testing"},
     "interop": {"aioloader.interop"},
     "mxnet": {"aioloader.mxnet"},
     "viewer": {"aioloader.viewer"},
@@ -144,7 +143,6 @@ MAY_IMPORT = {
     "package": {*ENGINE, "loader", "service", "images", "costs"},
     "packing": LIBRARY,
     "tools": {*LIBRARY, "packing", "viewer"},
-    "testing": LIBRARY,
     "interop": LIBRARY,
     "mxnet": {*LIBRARY, "tools"},
     "viewer": LIBRARY,
@@ -198,7 +196,6 @@ LAZY = {
 }
 LAZY_EXCEPTIONS = {
     ("recordio.testing", "hypothesis"),  # strategies: nobody imports it without hypothesis
-    ("aioloader.testing", "hypothesis"),
     ("aioloader.interop.ray", "pyarrow"),
     ("aioloader.interop.ray", "ray"),  # nobody imports a bridge without what it leads to
     ("aioloader.interop.opentelemetry", "opentelemetry"),

@@ -4,7 +4,7 @@ A death counts as a failed attempt of the sample that the worker was making, nev
 again alone, after the rest of its chunk; a batch with a custom batchify function runs again as a whole. The sample is a
 failure once `MAX_ATTEMPTS` workers have died of it: after the second death on one sample it runs a third time. A
 worker that is killed because it made no progress for the loader's ``timeout`` fails its sample without a retry, or the
-batch if it was in a custom batchify function. Where the first failure ends the batch, no other sample is made then.
+batch if it was in a custom batchify function. Where that ends the epoch, no other sample of the chunk is made.
 Deaths between samples count against no sample, as long as they are few. After more of them than `MAX_ATTEMPTS` between
 the samples of a chunk, the cause is taken to be an unknown sample of that chunk.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -292,13 +293,10 @@ class EncodedByteSource(ByteSource):
 
 def read_each(dataset: EncodedDataset, indices: list[int]) -> list[bytes | Exception]:
     """Return the bytes of each sample, or its error."""
-    try:
+    with suppress(OSError, ValueError, LookupError, EOFError):  # those of each are found below
         found = list(dataset.read(indices))
         if len(found) == len(indices) and all(isinstance(each, _BYTES) for each in found):
             return [bytes(each) for each in found]
-    except (OSError, ValueError, LookupError, EOFError):
-        if len(indices) == 1:
-            raise
     return [_read_one(dataset, index) for index in indices]
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import socket
 
 
+TURN_S = 0.002
+"""Seconds that a task computes before it lets the other tasks of its event loop run."""
+
 Notify = Callable[[Callable[[], object]], None]
 
 

@@ -27,7 +27,7 @@ import anyio.lowlevel
 
 from aioloader.abc import Executor, Program, SlabMemory, Stage
 from aioloader.errors import StalledError
-from aioloader.foundation.concurrency import RefCount, deferred, run_each
+from aioloader.foundation.concurrency import TURN_S, RefCount, deferred, run_each
 from aioloader.foundation.error_log import printable
 from aioloader.foundation.stacks import stack_of_coroutine
 from aioloader.foundation.types import (
@@ -158,7 +158,6 @@ class _Steps:
             error = None  # breaks the cycle error -> traceback -> frame -> error
 
 
-_YIELD_S = 0.002
 _SHOWN = 16
 
 
@@ -416,7 +415,7 @@ class AsyncMapExecutor(Executor):
                 else:
                     made[row] = sample
                 if (
-                    time.monotonic() - yielded_at > _YIELD_S
+                    time.monotonic() - yielded_at > TURN_S
                 ):  # a transform that never waits must not block the loop
                     await anyio.lowlevel.checkpoint()
                     yielded_at = time.monotonic()
@@ -453,7 +452,7 @@ class AsyncMapExecutor(Executor):
             result.values[row] = sample
             if chunk.layout is not None:
                 write_row(self._memory, chunk, row, result)
-            if time.monotonic() - yielded_at > _YIELD_S:
+            if time.monotonic() - yielded_at > TURN_S:
                 await anyio.lowlevel.checkpoint()
                 yielded_at = time.monotonic()
 

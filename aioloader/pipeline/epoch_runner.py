@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, LoaderError, single
-from aioloader.foundation.concurrency import Notification, deferred, loop_notifier
+from aioloader.foundation.concurrency import TURN_S, Notification, deferred, loop_notifier
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import Delivery
 from aioloader.pipeline.iterable_plan import IterablePlan, SampleSource
@@ -116,8 +116,6 @@ class Reorder(Generic[T]):
 
 
 _MEMORY_POLL_S = 0.02
-# Time that the feeder may keep the loop while many permits are free: the first batch is dispatched when it yields.
-_YIELD_S = 0.002
 
 
 class PlanFeed:
@@ -412,7 +410,7 @@ class EpochRunner:
                 if permits.taken >= permits.most:
                     await permits.wait()
                     yielded_at = perf_counter()
-                elif number and perf_counter() - yielded_at > _YIELD_S:
+                elif number and perf_counter() - yielded_at > TURN_S:  # the first batch is dispatched then
                     await anyio.lowlevel.checkpoint()
                     yielded_at = perf_counter()
                 permits.taken += 1

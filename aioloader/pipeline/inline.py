@@ -14,6 +14,7 @@ import anyio.lowlevel
 import numpy as np
 
 from aioloader.abc import ByteSource
+from aioloader.foundation.concurrency import TURN_S
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import Delivery
 from aioloader.pipeline.memory import may_lease
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_YIELD_S = 0.002
 # glibc maps larger blocks of memory again for each allocation, and filling new pages is what slabs avoid.
 _SMALL = 128 * 1024
 
@@ -106,7 +106,7 @@ class InlinePipeline:
 
     async def next(self) -> Delivery | None:
         """Return the next batch in order, or None at the end of the epoch."""
-        if not self._blocking and time.monotonic() - self._yielded_at > _YIELD_S:
+        if not self._blocking and time.monotonic() - self._yielded_at > TURN_S:
             await anyio.lowlevel.checkpoint()
             self._yielded_at = time.monotonic()
         # A plan is kept until its batch is made: a cancelled call loses nothing, the next call makes it again.

@@ -16,6 +16,7 @@ import anyio.lowlevel
 import numpy as np
 
 from aioloader.errors import LoaderError
+from aioloader.foundation.concurrency import TURN_S
 from aioloader.pipeline.async_map import GRACE_S, GraceScope, is_ours
 from aioloader.pipeline.plan import BatchPlan, BatchSchedule, Plan
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 CarriedSample = tuple[Any, int, int]
 
 _log = logging.getLogger("aioloader")
-_YIELD_S = 0.002
 
 
 class SampleSource:
@@ -164,7 +164,7 @@ class IterablePlan(Plan):
                 # After each sample: the state of a source that has ended may be that of its beginning.
                 self._source.note_state()
                 # A source that never waits must not block the loop.
-                if time.monotonic() - yielded_at > _YIELD_S:
+                if time.monotonic() - yielded_at > TURN_S:
                     await anyio.lowlevel.checkpoint()
                     yielded_at = time.monotonic()
         except StopAsyncIteration:

@@ -300,7 +300,7 @@ class PositionalStream:
         return max(0, min(stop, self.length) - start)
 
     def carry(self, start: int) -> tuple[int, int] | None:
-        """Return (epoch, position in it) where the rest begins; see `EpochPlan.carry`."""
+        """Return (epoch, position in it) where the rest begins; see `Plan.carry`."""
         if start >= self.length:
             return None
         ahead, low = divmod(start + self._skip, self._n)
@@ -366,7 +366,7 @@ class IteratedStream:
         return max(0, min(stop, len(self._kept)) - start)
 
     def carry(self, start: int) -> list[list[int]] | None:
-        """Return [index, epoch, position in it] of each sample left; see `EpochPlan.carry`."""
+        """Return [index, epoch, position in it] of each sample left; see `Plan.carry`."""
         return self._kept[start - self._start :] or None
 
 

@@ -10,6 +10,7 @@ from aioloader.errors import MissingPackageError
 from aioloader.executors.owners import check_executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, one_of
+from aioloader.loader.options import OUTPUTS
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 OVERFLOW = ("wait", "raise")
 EXECUTORS = ("process", "thread")
-OUTPUTS = ("numpy", "torch", "jax")
 CANNOT_BE_PICKLED = (
     "an image service cannot be pickled, because its workers and memory belong to this process: each process needs its "
     "own, and a processor cannot contain one"

@@ -1,6 +1,7 @@
 """References to images: what a caller may pass to a service, whether it is allowed, and the bytes behind it.
 
-A reference is a path, a URL, a ``data:`` URI (RFC 2397), an item of a dataset, or an array.
+A reference is a path, a URL, a ``data:`` URI (RFC 2397), encoded bytes, an item of a dataset, a row with such a field,
+an array, or a Pillow image.
 """
 
 from __future__ import annotations

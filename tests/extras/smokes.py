@@ -180,7 +180,7 @@ def command(*arguments: str, exits: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "aioloader", *arguments], capture_output=True, text=True, check=False
     )
-    assert done.returncode in exits, done.stdout + done.stderr
+    assert done.returncode in exits, f"exit code {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout
 
 

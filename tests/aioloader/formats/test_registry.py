@@ -115,6 +115,17 @@ def test_an_item_that_cannot_be_read_is_the_error_of_its_sample(box: Path) -> No
         assert batch[1].tolist() == [1, 3]
 
 
+@pytest.mark.parametrize("items", [[(None, 2)], [(0, 1), (None, 2)]], ids=["alone", "of two"])
+def test_an_item_that_cannot_be_read_is_a_problem_of_verify(
+    box: Path, items: list[tuple[int | None, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(box, items)
+    with pytest.raises(OSError, match="the lid is closed"):
+        aioloader.open_dataset(box)[len(items) - 1]
+    assert cli.main(["verify", str(box)]) == 1
+    assert "the lid is closed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("returned", "reason"),
     [([b"a", b"b"], "returned 2 values for one index"), (["text"], "must return bytes, and returned str")],
