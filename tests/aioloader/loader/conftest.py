@@ -60,7 +60,7 @@ class CallScopes(list[anyio.CancelScope]):
 
 @pytest.fixture
 def call_scopes(monkeypatch: pytest.MonkeyPatch) -> CallScopes:
-    """Return the scopes of the calls that follow; their time is over when a test says so."""
+    """Return the scopes of the calls that follow. A call that begins has the last one; a test ends its time."""
     made = CallScopes()
 
     def make(*, deadline: float | None = None, **options: bool) -> anyio.CancelScope:

@@ -331,7 +331,7 @@ async def test_a_call_that_takes_too_long_is_an_error_of_the_sample(call_scopes)
     async def slow(x):
         try:
             if x == 3:
-                call_scopes[x].deadline = anyio.current_time()
+                call_scopes[-1].deadline = anyio.current_time()
                 await anyio.sleep_forever()
         finally:
             ended.append(x)
