@@ -176,7 +176,9 @@ class ImagePlan:
         fits = self._target == _ROW and out is not None and out.dtype == _UINT8 and out.flags.carray
         return out if fits else None
 
-    def finish(self, x: Any, image: LazyImage, rng: Rng, out: Array | None, timer: StageTimer) -> Any:
+    def finish(
+        self, x: Any, image: LazyImage | _Shared, rng: Rng, out: Array | None, timer: StageTimer
+    ) -> Any:
         """Return the image that follows from the pixels.
 
         Args:
@@ -662,7 +664,7 @@ class ViewsPlan:
                 x = pixels[top : top + height, left : left + width]
             # Other views read the same pixels: none of them may be altered.
             shared = _Shared(image)
-            return plan.finish(x, shared, self._rngs[number], place, timer)  # type: ignore[arg-type]
+            return plan.finish(x, shared, self._rngs[number], place, timer)
 
         if not self._lends:
             return self._views.collect([np.array(view(number, None)) for number in range(len(self._plans))])

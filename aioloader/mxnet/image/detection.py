@@ -573,7 +573,7 @@ class ImageDetIter(DetSampleSteps, ImageIter):
         max_errors: float | None = None,
         **kwargs: Any,
     ) -> None:
-        given = dict(locals())
+        given = dict(locals())  # MXNet's arguments, which the base class takes by the same names
         for name in ("self", "__class__", "aug_list", "kwargs"):
             del given[name]
         self.check_data_shape(data_shape)

@@ -1,4 +1,4 @@
-"""What tests of datasets do with each of them: make the batches of an epoch, compare samples, list faults."""
+"""Make the batches of an epoch, compare samples and list faults, for the tests of all datasets."""
 
 from __future__ import annotations
 
