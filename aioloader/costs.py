@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import SizedProcessor
-from aioloader.datasets.decoding import ImageDecoder, ImageFileDecoder, ImageRecordDecoder
+from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.resolve import Joined, resolve
 from aioloader.errors import DecodeError, IncompleteItemError, SampleError
 from aioloader.foundation.types import WHOLE_FILE, Spans
@@ -147,12 +147,9 @@ class _Headers:
             source.close()
             raise TypeError(f"the byte source of {self._name} lacks fetch(), see aioloader.abc.ByteSource")
         self._source: ByteSource = source
-        self._heads = self._open_heads()
-
-    def _open_heads(self) -> ByteSource | None:
-        """Return a source of the beginnings of items; None where items are read whole."""
-        kinds = ImageRecordDecoder.parse, ImageFileDecoder.parse
-        return self._source.ranges() if type(self._decoder).parse in kinds else None
+        self._parse_head = base.decoder.head_parser()
+        # The beginnings of items; None where items are read whole.
+        self._heads = None if self._parse_head is None else source.ranges()
 
     def __enter__(self) -> _Headers:
         return self
@@ -211,16 +208,16 @@ class _Headers:
     def _extents_of_head(self, head: tuple[memoryview, int], place: int) -> tuple[int, int] | None:
         """Return the extents of an image from its beginning; None if more of it is needed."""
         data, nbytes = head
-        decoder = self._decoder
+        assert self._parse_head is not None
         try:
-            if isinstance(decoder, ImageRecordDecoder):
-                data = decoder.parse_part(data, nbytes)[0]
-            header = read_header(data)
+            body = self._parse_head(data, nbytes)
+            header = read_header(body)
         except (IncompleteItemError, DecodeError, ValueError):
             return None
-        if decoder.exif == "apply" and len(head[0]) != nbytes and orientation_may_follow(data, header):
+        exif = self._decoder.exif
+        if exif == "apply" and len(data) != nbytes and orientation_may_follow(body, header):
             return None
-        return _upright(header, decoder.exif)
+        return _upright(header, exif)
 
     def _extents_of_item(self, place: int) -> tuple[int, int] | Exception:
         """Return the extents of an image that is read whole."""

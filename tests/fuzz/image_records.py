@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.errors import DecodeError
+from aioloader.formats.recordio.decoding import ImageRecordDecoder
 from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms.raw import encode_raw

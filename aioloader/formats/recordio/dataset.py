@@ -20,17 +20,11 @@ import numpy as np
 from aioloader.abc import PartialReads
 from aioloader.crop_index.layout import RECORDS, CropFiles
 from aioloader.crop_index.lookup import AUTO, RecordCrops, fetch_indexes, open_record_crops
-from aioloader.datasets.decoding import (
-    PARTS,
-    RECORD_FIELDS,
-    ImageOptions,
-    ImageRecordDecoder,
-    RecordDecoder,
-    check_labelled,
-)
+from aioloader.datasets.decoding import PARTS, ImageOptions, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
+from aioloader.formats.recordio.decoding import RECORD_FIELDS, ImageRecordDecoder, RecordDecoder
 from aioloader.formats.recordio.heads import RecordHeads, read_heads
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.datasets.decoding import ImageRecordDecoder
 from aioloader.formats.collection import (
     EMPTY,
     FOREIGN,
@@ -29,6 +28,7 @@ from aioloader.formats.collection import (
 )
 from aioloader.formats.packed_files import class_names
 from aioloader.formats.recordio.dataset import RecordTable, RecordTables
+from aioloader.formats.recordio.decoding import ImageRecordDecoder
 from aioloader.formats.recordio.heads import detection_label, read_heads
 from aioloader.formats.sample_fields import printable
 from aioloader.foundation.types import ItemLocation, SpanKind

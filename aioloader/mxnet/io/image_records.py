@@ -15,9 +15,10 @@ import numpy as np
 
 from aioloader.abc import Decoder
 from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
-from aioloader.datasets.decoding import RECORD_FIELDS, FusedImages
+from aioloader.datasets.decoding import FusedImages
 from aioloader.datasets.files import FileDataset
 from aioloader.formats.recordio.dataset import RecordTable, RecordTables
+from aioloader.formats.recordio.decoding import RECORD_FIELDS
 from aioloader.formats.recordio.heads import read_heads
 from aioloader.foundation.error_log import add_note
 from aioloader.foundation.types import SpanKind

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import aioloader
 import recordio
 from aioloader.datasets import ImageFolderDataset, ImageListDataset, ImageRecordDataset
-from aioloader.datasets.decoding import ImageFileDecoder, ImageRecordDecoder
+from aioloader.datasets.decoding import ImageFileDecoder
 from aioloader.datasets.stage import Stage
+from aioloader.formats.recordio.decoding import ImageRecordDecoder
 from aioloader.foundation.types import ItemLocation, StageTimer
 from aioloader.rng import Rng
 from aioloader.transforms import (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recordio
-from aioloader.datasets.decoding import ImageRecordDecoder
+from aioloader.formats.recordio.decoding import ImageRecordDecoder
 from aioloader.foundation.types import ItemLocation
 from tests.cases import with_cases
 

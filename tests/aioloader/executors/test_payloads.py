@@ -10,7 +10,7 @@ import pytest
 import recordio
 from aioloader import DataLoader, RecordFileDataset
 from aioloader.batchify import AsList
-from aioloader.datasets.decoding import RecordDecoder
+from aioloader.formats.recordio.decoding import RecordDecoder
 from tests.cases import with_cases
 from tests.executors import pool
 

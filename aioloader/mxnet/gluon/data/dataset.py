@@ -17,8 +17,8 @@ import numpy as np
 from aioloader import datasets
 from aioloader.abc import GatherDataset
 from aioloader.datasets.base import IndexedView, TransformedView
-from aioloader.datasets.decoding import RecordDecoder
 from aioloader.datasets.resolve import View, ViewParts, as_gatherable, getitem_fits
+from aioloader.formats.recordio.decoding import RecordDecoder
 from aioloader.foundation.validation import require
 from aioloader.mxnet import ndarray as ndarray
 from aioloader.mxnet import recordio
