@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioloader.crop_index.layout import is_index_file
+from aioloader.formats.base import RECORD_SUFFIX
 from aioloader.formats.foreign import IMAGE_SUFFIXES, is_image_name
 from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, join
@@ -169,7 +170,11 @@ def find_images(root: str, synsets: Sequence[str] | None = None, rule: Rule = OW
     if is_url(root):
         from aioloader.storage.remote.opening import list_folder
 
-        listing = list_folder(root)
+        listing = list_folder(
+            root,
+            advice="pass a list of the images, aioloader.ImageListDataset(root=URL, imglist=...), or pack them into a "
+            f"{RECORD_SUFFIX} file",
+        )
         objects = listing.folders
         entries = [(name, True) for name in objects] + [(name, False) for name in listing.files]
     else:

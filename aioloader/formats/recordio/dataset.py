@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import threading
 import zlib
 from collections import Counter, defaultdict
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,6 +26,7 @@ from aioloader.datasets.decoding import PARTS, ImageOptions, check_labelled
 from aioloader.datasets.files import FileDataset, opens_offline
 from aioloader.datasets.shards import record_files
 from aioloader.datasets.stage import stage_of_argument
+from aioloader.errors import RemoteReadError
 from aioloader.formats.recordio.decoding import RECORD_FIELDS, ImageRecordDecoder, RecordDecoder
 from aioloader.formats.recordio.heads import RecordHeads, read_heads
 from aioloader.foundation.git_lfs import refuse_pointer
@@ -33,6 +36,7 @@ from aioloader.foundation.types import Array, IntArray, ItemLocation, PartialIte
 from aioloader.foundation.validation import advises
 from aioloader.jpeg.crop_entry import CropEntryError
 from aioloader.jpeg.crop_window import needed_rows, read_head, row_bytes
+from aioloader.observability.progress import ProgressBar
 from aioloader.rng import Rng
 from aioloader.sample_index import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular
@@ -99,9 +103,7 @@ class RecordTable:
         if index is not None:
             self.index = index
         elif version is not None:
-            from aioloader.storage.remote.opening import load_index
-
-            self.index = load_index(path, idx_path if given else None, tolerant=tolerant)
+            self.index = _load_index(path, idx_path, given=given, tolerant=tolerant)
         elif given or os.path.exists(idx_path):
             self.index = Index.open(idx_path, tolerant=tolerant)
         else:
@@ -205,6 +207,45 @@ def open_tables(paths: Sequence[str], versions: Sequence[Version | None]) -> lis
 
     with ThreadPoolExecutor(min(_OPENED_AT_A_TIME, len(paths)), "aioloader-index") as pool:
         return list(pool.map(in_this_opening(open_table), paths, versions))
+
+
+# One pass uses all of the network, and has a progress bar.
+_one_pass = threading.Lock()
+
+
+def _load_index(url: str, idx_path: str, *, given: bool, tolerant: bool) -> Index:
+    """Return the index of an object: from its .idx, or from a scan of the whole object, with a progress bar.
+
+    Either is kept in the user's cache directory, for this version of the object.
+
+    Args:
+        url: the object.
+        idx_path: its .idx file, a URL or a path.
+        given: the caller passed it, so that it must exist.
+        tolerant: see `recordio.Index.open`.
+
+    Raises:
+        OSError: the object or its index cannot be read.
+        RecordIOError: the index is malformed, or an object without an index is damaged.
+    """
+    from aioloader.storage.remote.opening import BlockingObject, Stream
+
+    try:
+        return Index.open(idx_path, tolerant=tolerant)
+    except FileNotFoundError:
+        if given:
+            raise
+    except RemoteReadError as error:
+        # A missing object is denied, too, to users who may not list the bucket, and to a signature of another object.
+        if given or error.kind != "denied":
+            raise
+    with closing(BlockingObject(url)) as source:
+        mebibytes = max(1, source.size() >> 20)
+        label = f"index of {source.path.rpartition('/')[2]}"
+        with _one_pass, ProgressBar(label, mebibytes, unit="MiB") as bar:
+            index = Index.scan(Stream(source, lambda reached: bar.update(reached >> 20)))
+            bar.update(mebibytes)
+            return index
 
 
 def _scan(path: str) -> Index:

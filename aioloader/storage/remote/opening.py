@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -22,7 +21,6 @@ import recordio
 from aioloader.errors import ObjectMissingError, RemoteReadError
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
-from aioloader.observability.progress import ProgressBar
 from aioloader.storage.cache.kept_answers import current_answers
 from aioloader.storage.remote.client import OPENING_S, Client
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
@@ -32,7 +30,6 @@ from aioloader.storage.remote.transport import ObjectRange, Version
 from aioloader.storage.urls import (
     SCHEMES,
     HubFile,
-    beside,
     can_list,
     is_hub,
     locate,
@@ -40,7 +37,6 @@ from aioloader.storage.urls import (
     parse_hub_url,
     redact_url,
 )
-from recordio import Index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -267,8 +263,6 @@ def object_blocks(url: str) -> Generator[bytes]:
 
 _HEADS_AT_A_TIME = 1 << 14
 _LISTING_S = 120.0
-# One pass uses all of the network, and has a progress bar.
-_one_pass = threading.Lock()
 
 
 def describe_all(urls: Sequence[str]) -> tuple[Version, ...]:
@@ -360,42 +354,6 @@ def read_text(url: str, most_nbytes: int | None = None) -> bytes:
     if answers is not None:
         answers.keep("bytes", url, tag, data=data)
     return data
-
-
-def load_index(url: str, idx_url: str | None = None, *, tolerant: bool = False) -> Index:
-    """Return the index of a record file: from its .idx, or from a scan of the whole file, with a progress bar.
-
-    Either is kept in the user's cache directory, for this version of the object.
-
-    Args:
-        url: the record file.
-        idx_url: its .idx file, a URL or a path; None for the one next to it, if there is one.
-        tolerant: see `recordio.Index.open`.
-
-    Raises:
-        OSError: the file or its index cannot be read.
-        RecordIOError: the index is malformed, or a file without an index is damaged.
-    """
-    if idx_url is not None:
-        return Index.open(idx_url, tolerant=tolerant)
-    try:
-        return Index.open(beside(url, ".idx"), tolerant=tolerant)
-    except FileNotFoundError:
-        pass
-    except RemoteReadError as error:
-        # A missing object is denied, too, to users who may not list the bucket, and to a signature of another object.
-        if error.kind != "denied":
-            raise
-    source = BlockingObject(url)
-    try:
-        mebibytes = max(1, source.size() >> 20)
-        label = f"index of {source.path.rpartition('/')[2]}"
-        with _one_pass, ProgressBar(label, mebibytes, unit="MiB") as bar:
-            index = Index.scan(Stream(source, lambda reached: bar.update(reached >> 20)))
-            bar.update(mebibytes)
-            return index
-    finally:
-        source.close()
 
 
 def read_heads(url: str, version: Version | None, offsets: IntArray, nbytes: int) -> tuple[Array, IntArray]:
@@ -508,8 +466,12 @@ def glob_pattern(path: str) -> str:
     return "/".join(part.replace(".*", "[^/]*") for part in parts)
 
 
-def list_folder(url: str) -> Folder:
+def list_folder(url: str, *, advice: str = "") -> Folder:
     """List a URL of object storage or the Hub. Blocking; sends a request for every 1,000 objects.
+
+    Args:
+        url: the folder.
+        advice: what to do if it is a URL of HTTP, for the error.
 
     Raises:
         MissingPackageError: obstore is not installed.
@@ -525,8 +487,7 @@ def list_folder(url: str) -> Folder:
             seconds=0.0,
             reason="HTTP cannot list a folder",
             kind="refused",
-            advice="pass a list of the images, aioloader.ImageListDataset(root=URL, imglist=...), or pack them into a "
-            ".rec file",
+            advice=advice,
         )
     with client_and_thread() as (client, thread):
         found = thread.call(partial(client.list, url, _LISTING_S))
