@@ -305,21 +305,21 @@ def folder_index(root: str) -> str:
     return _cached(root) if is_url(root) else os.path.join(root, FOLDER_FILE)
 
 
-def given_index(chosen: str, path: str, *, is_folder: bool = False, is_record_file: bool = True) -> str:
+def given_index(chosen: str, path: str, *, is_folder: bool = False, replaces_suffix: bool = True) -> str:
     """Return the index that a path chosen by the caller means: the file, or the one in a directory.
 
     Args:
         chosen: a file, or a directory that contains the index under its usual name.
         path: the record file, shard or folder.
         is_folder: `path` is a folder.
-        is_record_file: if it is a file, it is a RecordIO file, whose suffix is replaced; see `shard_index`.
+        replaces_suffix: see `CropFiles`.
     """
     if not os.path.isdir(chosen):
         return chosen
     if is_folder:
         return os.path.join(chosen, FOLDER_FILE)
     name = name_of(path)
-    return os.path.join(chosen, (os.path.splitext(name)[0] if is_record_file else name) + SUFFIX)
+    return os.path.join(chosen, (os.path.splitext(name)[0] if replaces_suffix else name) + SUFFIX)
 
 
 class CropFiles(NamedTuple):
@@ -329,18 +329,20 @@ class CropFiles(NamedTuple):
         kind: `RECORDS` or `FOLDER`.
         paths: the files, or the only folder; or their URLs.
         field: name of the images in the samples of shards; None for record files and folders.
+        replaces_suffix: the suffix of the index of a file takes the place of the suffix of the file; see `shard_index`.
     """
 
     kind: int
     paths: Sequence[str]
     field: str | None = None
+    replaces_suffix: bool = False
 
     def place(self, path: str, chosen: str | None = None) -> str:
         """Return where the index of one of the paths is; with a choice of the caller, see `given_index`."""
-        is_folder, is_record_file = self.kind == FOLDER, self.field is None
+        is_folder = self.kind == FOLDER
         if chosen is not None:
-            return given_index(chosen, path, is_folder=is_folder, is_record_file=is_record_file)
-        usual = folder_index if is_folder else record_index if is_record_file else shard_index
+            return given_index(chosen, path, is_folder=is_folder, replaces_suffix=self.replaces_suffix)
+        usual = folder_index if is_folder else record_index if self.replaces_suffix else shard_index
         return usual(path)
 
 

@@ -32,20 +32,18 @@ from aioloader.crop_index.layout import (
     given_index,
     read_header,
     record_index,
-    shard_index,
 )
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError, CropIndexWarning
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.decodes import NO_INDEX, NOT_IN_INDEX
 from aioloader.storage.cache.unpacked import FileMaker
-from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import beside, is_url, redact_url
-from recordio import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioloader.crop_index.layout import CropFiles
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
@@ -209,8 +207,6 @@ def _warn(error: OSError | CropIndexError) -> None:
 AUTO = "auto"
 # Maps that a process keeps; each holds a descriptor.
 _MOST_OPEN = 128
-_COMPARED = 16
-_MAGIC = MAGIC.to_bytes(4, "little")
 
 
 class RecordCrops:
@@ -364,36 +360,35 @@ def relative_name(root: str, path: str) -> str:
 
 def open_record_crops(
     option: str | os.PathLike[str] | None,
-    paths: Sequence[str],
+    files: CropFiles,
+    fault_of: Callable[[int, Array], str],
     fetched: Sequence[str | None] = (),
-    *,
-    offsets: Callable[[int], IntArray] | None = None,
 ) -> RecordCrops | None:
-    """Open the crop indexes of record files, or of other files with many samples.
+    """Open the crop indexes of files with many samples.
 
     Args:
         option: "auto": those that exist at their usual places; None: none; else a file, or a directory of them.
-        paths: the record files, or their URLs.
-        fetched: for "auto", where the index of each file is, from `aioloader.crop_index.lookup`; empty: at the usual
-            places.
-        offsets: returns the offsets of the samples of a file, by its number, int64 (n,); None: they are RecordIO files.
+        files: the files.
+        fault_of: returns why an index that `option` names is not that of a file, or ""; called with the number of the
+            file, and the keys of the index, uint64 (n,).
+        fetched: for "auto", where the index of each file is, from `fetch_indexes`; empty: at the usual places.
 
     Returns:
         None if there are no indexes.
 
     Raises:
         FileNotFoundError: an index that `option` names does not exist.
-        CropIndexError: it is damaged, or is not that of the record file.
-        ValueError: `option` is one file, and there are several record files.
+        CropIndexError: it is damaged, or is not that of the file.
+        ValueError: `option` is one file, and there are several files.
 
     Warns:
         CropIndexWarning: an index at its usual place cannot be used.
     """
     if option is None:
         return None
+    paths = files.paths
     if option == AUTO:
-        usual = record_index if offsets is None else shard_index
-        places = fetched or [usual(path) for path in paths]
+        places = fetched or [files.place(path) for path in paths]
         found = [None if place is None else _usable(place, RECORDS) for place in places]
         return RecordCrops(found) if any(index is not None for index in found) else None
     chosen = os.path.expanduser(os.fspath(option))
@@ -403,16 +398,15 @@ def open_record_crops(
             f"crop_index={chosen!r} is one file, and there are {len(paths)} record files: pass the directory of their "
             "indexes"
         )
-    return RecordCrops(
-        [
-            _of_record_file(
-                given_index(chosen, path, is_record_file=offsets is None),
-                path,
-                None if offsets is None else offsets(number),
-            )
-            for number, path in enumerate(paths)
-        ]
-    )
+    indexes = []
+    for number, path in enumerate(paths):
+        index = _existing(files.place(path, chosen), RECORDS)
+        fault = fault_of(number, index.tables().keys)
+        index.close()  # each open index holds a descriptor, and there may be many
+        if fault:
+            raise CropIndexError(fault, path=index.path)
+        indexes.append(index)
+    return RecordCrops(indexes)
 
 
 def open_folder_crops(
@@ -440,9 +434,7 @@ def open_folder_crops(
         index = _usable(folder_index(root), FOLDER)
         return None if index is None else FolderCrops(index, root)
     chosen = given_index(os.path.expanduser(os.fspath(option)), root, is_folder=True)
-    _check_exists(chosen)
-    index = CropIndex(chosen)
-    index.check_kind(FOLDER)
+    index = _existing(chosen, FOLDER)
     keys = index.tables().keys
     if len(paths) and not any(_contains(keys, folder_key(relative_name(root, path))) for path in paths):
         raise CropIndexError("it has none of the images of this dataset", path=chosen)
@@ -463,40 +455,12 @@ def _usable(path: str, kind: int) -> CropIndex | None:
     return index
 
 
-def _of_record_file(path: str, rec: str, offsets: IntArray | None) -> CropIndex:
-    """Open the index of a record file, which must exist and belong to the file.
-
-    Args:
-        path: the index.
-        rec: the file.
-        offsets: of its samples; None: it is a RecordIO file.
-    """
+def _existing(path: str, kind: int) -> CropIndex:
+    """Open an index that must exist."""
     _check_exists(path)
     index = CropIndex(path)
-    index.check_kind(RECORDS)
-    keys = index.tables().keys
-    index.close()  # each open index holds a descriptor, and there may be many
-    if offsets is not None:
-        # Every shard has a sample at its beginning.
-        behind = keys[keys > 0]
-        if len(behind) and not np.isin(behind, offsets.astype(np.uint64)).any():
-            raise CropIndexError(f"it has no sample of {rec}", path=path)
-        return index
-    if is_url(rec):
-        return index
-    some: list[int] = keys[np.linspace(0, len(keys) - 1, min(len(keys), _COMPARED)).astype(np.int64)].tolist()
-    with os.fdopen(open_regular(rec), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if some and not any(_begins_record(file, offset, size) for offset in some):
-            raise CropIndexError(f"it has no record of {rec}", path=path)
+    index.check_kind(kind)
     return index
-
-
-def _begins_record(file: Any, offset: int, size: int) -> bool:
-    if offset >= size:
-        return False
-    file.seek(offset)
-    return bool(file.read(4) == _MAGIC)
 
 
 def _contains(keys: Any, key: int) -> bool:

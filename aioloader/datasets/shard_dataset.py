@@ -447,12 +447,15 @@ class ShardDataset(FileDataset):
         """Return the crop indexes of the shards, which are opened at the first call; None without any."""
         if self._crop_index is not None and self._fields is None:
             option, self._crop_index = self._crop_index, None
-            self._crops = open_record_crops(option, self.paths, offsets=self._crop_keys_of_shard)
+            self._crops = open_record_crops(option, self.crop_files(), self._crop_fault)
         return self._crops
 
-    def _crop_keys_of_shard(self, number: int) -> IntArray:
+    def _crop_fault(self, number: int, keys: Array) -> str:
         begin, end = self.tables.starts[number : number + 2].tolist()
-        return self.crop_keys(np.arange(begin, end))[1]
+        own = self.crop_keys(np.arange(begin, end))[1].astype(np.uint64)
+        behind = keys[keys > 0]  # every shard has a sample at its beginning
+        fits = not len(behind) or np.isin(behind, own).any()
+        return "" if fits else f"it has no sample of {self.paths[number]}"
 
     def openable(self) -> tuple[list[int], dict[int, str]]:
         """Find out which shards can be opened; see `FileDataset.openable`."""

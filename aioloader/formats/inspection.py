@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.crop_index.layout import folder_index, record_index, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.resolve import version_at
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from aioloader.abc import ByteSource
+    from aioloader.crop_index.layout import CropFiles
     from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.foundation.types import Array, IntArray, Spans
@@ -288,21 +288,12 @@ def labels_of(counts: Mapping[float, int]) -> Labels | None:
 _LEAST_NBYTES = 8192
 
 
-def crop_indexes(
-    paths: Sequence[str], *, is_folder: bool = False, is_record_file: bool = True
-) -> CropIndexes:
-    """Examine the crop indexes at their usual places.
-
-    Args:
-        paths: the record files, the shards of another format, or one folder, or their URLs.
-        is_folder: it is a folder.
-        is_record_file: if they are files, they are RecordIO files.
-    """
-    usual = folder_index if is_folder else record_index if is_record_file else shard_index
+def crop_indexes(indexed: CropFiles) -> CropIndexes:
+    """Examine the crop indexes of files, or of a folder, at their usual places."""
     files = images = entries = nbytes = jpeg_nbytes = 0
     faults = []
-    for path in paths:
-        place = usual(path)
+    for path in indexed.paths:
+        place = indexed.place(path)
         try:
             index = CropIndex(place)
             refused = sum(index.refused().values())
@@ -568,7 +559,7 @@ def inspect_shards(path: str, whole: ShardDataset, kind: str, options: Options) 
         sizes=sizes_of(length[length > 0]),
         labels=labels_of(labels),
         images=images,
-        crop_indexes=None if images is None else crop_indexes(whole.paths, is_record_file=False),
+        crop_indexes=None if images is None else crop_indexes(whole.crop_files()),
         fields=sample.fields(),
         sample_indexes=indexes,
         details={

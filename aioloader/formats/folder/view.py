@@ -102,7 +102,7 @@ def inspect_folder(path: str, options: Options) -> Inspection:
         labels=None if flat else labels_of(counts),
         label_widths={0 if flat else 1: len(items)},
         images=images,
-        crop_indexes=crop_indexes([path], is_folder=True),
+        crop_indexes=crop_indexes(dataset.crop_files()),
         details={
             "class_names": used[:20],
             "empty_classes": len(dataset.synsets) - len(used),

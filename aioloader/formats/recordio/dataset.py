@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 _LABELS_LOOKED_AT = 1000
 _OPENED_AT_A_TIME = 16
+_COMPARED = 16
+_MAGIC = MAGIC.to_bytes(4, "little")
 
 
 class RecordTable:
@@ -264,6 +266,31 @@ def _scan(path: str) -> Index:
         ) from error
 
 
+def record_crop_files(paths: Sequence[str]) -> CropFiles:
+    """Return record files as files that have crop indexes."""
+    return CropFiles(RECORDS, paths, replaces_suffix=True)
+
+
+def open_crops(
+    option: str | os.PathLike[str] | None, paths: Sequence[str], fetched: Sequence[str | None] = ()
+) -> RecordCrops | None:
+    """Open the crop indexes of record files, or of their URLs; see `open_record_crops`."""
+
+    def fault_of(number: int, keys: Array) -> str:
+        path = paths[number]
+        some = keys[np.linspace(0, len(keys) - 1, min(len(keys), _COMPARED)).astype(np.int64)]
+        if is_url(path) or not len(some):
+            return ""
+        size = os.path.getsize(path)
+        with os.fdopen(open_regular(path), "rb") as file:
+            for offset in some.tolist():
+                if offset < size and file.seek(offset) == offset and file.read(4) == _MAGIC:
+                    return ""
+        return f"it has no record of {path}"
+
+    return open_record_crops(option, record_crop_files(paths), fault_of, fetched)
+
+
 class RecordFileDataset(FileDataset):
     """Payloads of the records of RecordIO files, as bytes. Sample i is the record of line i of the .idx.
 
@@ -359,7 +386,7 @@ class RecordFileDataset(FileDataset):
         return self.tables.spans(indices)
 
     def crop_files(self) -> CropFiles:
-        return CropFiles(RECORDS, self._paths)
+        return record_crop_files(self._paths)
 
     def crop_keys(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """Return the number of the file of each record, and its offset there, which is its key."""
@@ -447,7 +474,7 @@ class ImageRecordDataset(RecordFileDataset):
         if remote and fetch:
             with self._asking():
                 places = fetch_indexes(self._paths, [version.nbytes for version in self._versions if version])
-        self._crops = open_record_crops(option, self._paths, places)
+        self._crops = open_crops(option, self._paths, places)
         self._crops_looked_up = True
         if fetch or not remote:
             self._crop_index = None
@@ -544,7 +571,7 @@ def begins_with_a_record(path: str) -> bool:
         OSError: the file cannot be read.
     """
     with os.fdopen(open_regular(path), "rb") as file:
-        return file.read(4) == MAGIC.to_bytes(4, "little")
+        return file.read(4) == _MAGIC
 
 
 def scalar_label_dtype(heads: RecordHeads) -> str:

@@ -29,7 +29,7 @@ from aioloader.formats.inspection import (
     sizes_of,
 )
 from aioloader.formats.packed_files import fields_place, read_fields
-from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset
+from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordFileDataset, record_crop_files
 from aioloader.formats.recordio.heads import Detection, RecordHeads, detection_label, key_range, read_heads
 from aioloader.formats.shards import shard_name
 from aioloader.foundation.types import IntArray, ItemLocation, Spans
@@ -272,7 +272,7 @@ def inspect_records(path: str, files: Sequence[str], options: Options) -> Inspec
         labels=labels_of(labels),
         label_widths=dict(widths.most_common()),
         images=images,
-        crop_indexes=None if images is None else crop_indexes(files),
+        crop_indexes=None if images is None else crop_indexes(record_crop_files(files)),
         details=details,
         damage=damage,
     )

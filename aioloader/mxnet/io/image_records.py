@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.abc import Decoder
-from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
+from aioloader.crop_index.lookup import AUTO, RecordCrops
 from aioloader.datasets.decoding import FusedImages
 from aioloader.datasets.files import FileDataset
-from aioloader.formats.recordio.dataset import RecordTable, RecordTables
+from aioloader.formats.recordio.dataset import RecordTable, RecordTables, open_crops
 from aioloader.formats.recordio.decoding import RECORD_FIELDS
 from aioloader.formats.recordio.heads import read_heads
 from aioloader.foundation.error_log import add_note
@@ -157,7 +157,7 @@ class ImageRecords(FileDataset):
     def __init__(self, paths: Sequence[str], idx_paths: Sequence[str], decoder: ImageRecordRows) -> None:
         super().__init__()
         self._paths = list(paths)
-        self._decoder = replace(decoder, crops=open_record_crops(AUTO, self._paths))
+        self._decoder = replace(decoder, crops=open_crops(AUTO, self._paths))
         try:
             tables = [
                 RecordTable(path, idx)

@@ -19,9 +19,10 @@ from aioloader.crop_index.layout import (
     given_index,
     record_index,
 )
-from aioloader.crop_index.lookup import open_folder_crops, open_record_crops, relative_name
+from aioloader.crop_index.lookup import open_folder_crops, relative_name
 from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.errors import CropIndexError, CropIndexWarning
+from aioloader.formats.recordio.dataset import open_crops
 from tests.cases import with_cases
 
 
@@ -69,9 +70,9 @@ def test_the_index_of_a_url_is_in_the_cache_directory(
 def test_auto_finds_what_is_there(rec: Path) -> None:
     other = rec.with_name("b.rec")
     write_records(other)
-    assert open_record_crops(None, [str(rec)]) is None
-    assert open_record_crops("auto", [str(other)]) is None
-    crops = open_record_crops("auto", [str(other), str(rec)])
+    assert open_crops(None, [str(rec)]) is None
+    assert open_crops("auto", [str(other)]) is None
+    crops = open_crops("auto", [str(other), str(rec)])
     assert crops is not None
     assert bytes(crops.find(1, 0) or b"") == b"0"
     assert crops.find(1, 4) is None
@@ -83,7 +84,7 @@ def test_auto_finds_what_is_there(rec: Path) -> None:
 
 def test_a_path_that_does_not_exist_is_an_error(rec: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="aioloader index --crops"):
-        open_record_crops(tmp_path / "none.crops", [str(rec)])
+        open_crops(tmp_path / "none.crops", [str(rec)])
     with pytest.raises(FileNotFoundError, match=r"images\.crops"):
         open_folder_crops(tmp_path, str(tmp_path), [])
 
@@ -93,22 +94,22 @@ def test_a_path_may_be_a_directory_of_indexes(rec: Path, tmp_path: Path) -> None
     elsewhere.mkdir()
     place = rec.with_suffix(".crops").rename(elsewhere / "a.crops")
     for chosen in (elsewhere, place, str(place)):
-        crops = open_record_crops(chosen, [str(rec)])
+        crops = open_crops(chosen, [str(rec)])
         assert crops is not None
         assert crops.find(0, 0) is not None
     with pytest.raises(ValueError, match="pass the directory"):
-        open_record_crops(place, [str(rec), str(rec)])
+        open_crops(place, [str(rec), str(rec)])
 
 
 def test_an_index_of_other_data_is_an_error_if_it_was_asked_for(rec: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.crops"
     write(foreign, {1 << 40: b"entry", 2: b"entry"})
     with pytest.raises(CropIndexError, match="no record of") as caught:
-        open_record_crops(foreign, [str(rec)])
+        open_crops(foreign, [str(rec)])
     assert caught.value.path == str(foreign)
     write(foreign, {folder_key("cats/1.jpg"): b"entry"}, FOLDER)
     with pytest.raises(CropIndexError, match="index of a folder"):
-        open_record_crops(foreign, [str(rec)])
+        open_crops(foreign, [str(rec)])
     with pytest.raises(CropIndexError, match="none of the images"):
         open_folder_crops(foreign, "root", ["root/dogs/1.jpg"])
     assert open_folder_crops(foreign, "root", ["root/dogs/1.jpg", "root/cats/1.jpg"]) is not None
@@ -118,10 +119,10 @@ def test_a_damaged_index_found_by_auto_is_a_warning(rec: Path) -> None:
     place = rec.with_suffix(".crops")
     place.write_bytes(place.read_bytes()[:-1])
     with pytest.warns(CropIndexWarning, match=r"a\.crops.*truncated.*index --crops") as caught:
-        assert open_record_crops("auto", [str(rec)]) is None
+        assert open_crops("auto", [str(rec)]) is None
     assert len(caught) == 1
     with pytest.raises(CropIndexError, match="truncated"):
-        open_record_crops(place, [str(rec)])
+        open_crops(place, [str(rec)])
 
 
 def test_entries_of_a_folder_are_found_by_the_names_of_images(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_few_of_many_indexes_are_open_at_a_time(tmp_path: Path, monkeypatch: pyt
     for number, path in enumerate(paths):
         write(record_index(path), {0: b"%d" % number})
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else None
-    crops = open_record_crops("auto", paths)
+    crops = open_crops("auto", paths)
     assert crops is not None
     if before is not None:
         assert len(os.listdir("/proc/self/fd")) == before

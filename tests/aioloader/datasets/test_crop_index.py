@@ -258,7 +258,7 @@ def test_an_index_of_shards_is_found_at_a_place_that_is_named(tmp_path: Path, cu
     elsewhere.mkdir()
     for path in sorted(tmp_path.glob("*.toy")):
         place = Path(shard_index(str(path)))
-        place.rename(given_index(str(elsewhere), str(path), is_record_file=False))
+        place.rename(given_index(str(elsewhere), str(path), replaces_suffix=False))
     found, _ = _batches(_shards(tmp_path, crop_index=elsewhere))
     assert_same(found, expected)
     assert len(cuts) > len(IMAGES)
