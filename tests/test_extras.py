@@ -140,9 +140,9 @@ USES = {
     ("rich", "progress"): "list(aioloader.DataLoader(NUMBERS, 2, num_workers=0, progress='rich'))",
     ("opentelemetry-api", "metrics"): "importlib.import_module('aioloader.interop.opentelemetry')",
     ("prometheus-client", "metrics"): "importlib.import_module('aioloader.interop.prometheus')",
-    ("brotli", "mds"): "list(decompressed(BlockStream(iter([b'abc']), id), 'br', 3))",
-    ("cramjam", "mds"): "list(decompressed(BlockStream(iter([b'abc']), id), 'snappy', 3))",
-    ("zstandard", "mds"): "list(decompressed(BlockStream(iter([b'abc']), id), 'zstd', 3))",
+    ("brotli", "mds"): "list(decompressed(BlockStream(iter([b'abc']), id), 'br', 3, extra='mds'))",
+    ("cramjam", "mds"): "list(decompressed(BlockStream(iter([b'abc']), id), 'snappy', 3, extra='mds'))",
+    ("zstandard", "mds"): "list(decompressed(BlockStream(iter([b'abc']), id), 'zstd', 3, extra='mds'))",
     ("turbojpeg", "turbojpeg"): "RectangleDecoder()",
 }
 PROGRAM = """

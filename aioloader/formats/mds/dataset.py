@@ -589,6 +589,7 @@ def _packed_file(file: ShardFile, version: Version | None) -> PackedFile:
         unpacked_nbytes=shard.raw.nbytes,
         hashes=shard.raw.hashes,
         packed_hashes=stored.hashes,
+        extra="mds",
     )
 
 

@@ -287,7 +287,7 @@ class BlockStream(io.RawIOBase):
         return count
 
 
-def decompressed(stream: BlockStream, codec: str, nbytes: int) -> Iterator[bytes]:
+def decompressed(stream: BlockStream, codec: str, nbytes: int, *, extra: str) -> Iterator[bytes]:
     """Yield the bytes of a compressed file, in blocks of about a megabyte.
 
     Args:
@@ -295,6 +295,7 @@ def decompressed(stream: BlockStream, codec: str, nbytes: int) -> Iterator[bytes
         codec: "br", "bz2", "gz", "snappy" (without frames) or "zstd".
         nbytes: number of bytes that the file must have. For snappy, which needs them, and all compressed bytes, in
             memory.
+        extra: of aioloader that installs the package that decompresses them.
 
     Raises:
         DecompressionError: the bytes are damaged, are cut short, or have another number.
@@ -303,7 +304,7 @@ def decompressed(stream: BlockStream, codec: str, nbytes: int) -> Iterator[bytes
     """
     done = 0
     try:
-        for block in _CODECS[codec](stream, nbytes):
+        for block in _CODECS[codec](stream, nbytes, extra):
             done += len(block)
             if done > nbytes:
                 raise DecompressionError(f"it has more than the {nbytes} bytes that it should have")
@@ -324,7 +325,7 @@ def _in_blocks(source: Any) -> Iterator[bytes]:
         yield block
 
 
-def _gunzip(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+def _gunzip(stream: BlockStream, nbytes: int, extra: str) -> Iterator[bytes]:
     import gzip
 
     # It takes a short read for the end.
@@ -332,22 +333,22 @@ def _gunzip(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
         yield from _in_blocks(source)
 
 
-def _bunzip2(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+def _bunzip2(stream: BlockStream, nbytes: int, extra: str) -> Iterator[bytes]:
     import bz2
 
     with bz2.BZ2File(stream) as source:
         yield from _in_blocks(source)
 
 
-def _unzstd(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
+def _unzstd(stream: BlockStream, nbytes: int, extra: str) -> Iterator[bytes]:
     # Windows of more than 128 MiB are refused by default.
-    decompressor = _library("zstd").ZstdDecompressor()
+    decompressor = _library("zstd", extra).ZstdDecompressor()
     with decompressor.stream_reader(stream, read_across_frames=True, closefd=False) as source:
         yield from _in_blocks(source)
 
 
-def _unbrotli(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
-    decompressor = _library("br").Decompressor()
+def _unbrotli(stream: BlockStream, nbytes: int, extra: str) -> Iterator[bytes]:
+    decompressor = _library("br", extra).Decompressor()
     while not decompressor.is_finished():
         # Output that was held back comes before further input is accepted.
         ready = decompressor.can_accept_more_data()
@@ -359,8 +360,8 @@ def _unbrotli(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
         raise DecompressionError("bytes follow the end of the compressed data")
 
 
-def _unsnappy(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
-    library = _library("snappy").snappy
+def _unsnappy(stream: BlockStream, nbytes: int, extra: str) -> Iterator[bytes]:
+    library = _library("snappy", extra).snappy
     data = stream.read()
     announced = library.decompress_raw_len(data)
     if announced != nbytes:
@@ -371,13 +372,13 @@ def _unsnappy(stream: BlockStream, nbytes: int) -> Iterator[bytes]:
 _CODECS: Final = {"br": _unbrotli, "bz2": _bunzip2, "gz": _gunzip, "snappy": _unsnappy, "zstd": _unzstd}
 
 
-def _library(codec: str) -> Any:
+def _library(codec: str, extra: str) -> Any:
     """Return the package that decompresses a format."""
     name = _PACKAGES[codec]
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingPackageError(name, extra="mds", what=f"decompressing {codec!r} needs") from error
+        raise MissingPackageError(name, extra=extra, what=f"decompressing {codec!r} needs") from error
 
 
 _LAYOUT: Final = "unpacked-1"
@@ -397,6 +398,7 @@ class PackedFile:
         unpacked_nbytes: size of the decompressed file.
         hashes: name of an algorithm to the hexadecimal digest of the decompressed file.
         packed_hashes: the same for the compressed file.
+        extra: of aioloader that installs what decompresses it.
     """
 
     path: str
@@ -406,6 +408,7 @@ class PackedFile:
     unpacked_nbytes: int
     hashes: Mapping[str, str]
     packed_hashes: Mapping[str, str]
+    extra: str
 
     @property
     def name(self) -> str:
@@ -562,7 +565,7 @@ class _Unpacker(FileMaker[_Copy]):
                 if packed.codec is None:
                     unpacked = iter(lambda: source.read(_BLOCK_NBYTES) or b"", b"")
                 else:
-                    unpacked = decompressed(source, packed.codec, packed.unpacked_nbytes)
+                    unpacked = decompressed(source, packed.codec, packed.unpacked_nbytes, extra=packed.extra)
                 for block in unpacked:
                     own.add(block)
                     if own.nbytes > packed.unpacked_nbytes:

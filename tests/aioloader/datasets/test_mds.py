@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import struct
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,13 @@ def test_compressed_shards_are_decompressed_once(codec: str, tmp_path: Path) -> 
     assert [file.stat().st_mtime_ns for file in decompressed(cache)] == times
     assert not list(cache.glob("**/*.partial"))
     assert not (cache / "spans-1").exists()
+
+
+def test_a_missing_package_is_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = write_set(tmp_path / "packed", IMAGES, samples_of(3), codec="zstd")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ImportError, match=r"pip install .aioloader\[mds\]"):
+        MDSDataset(packed, cache=tmp_path / "cache")[0]
 
 
 def test_decompressed_files_beside_the_compressed_ones_are_used(zipped: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ CODECS = ("br", "bz2", "gz", "snappy", "zstd")
 def unpack(codec: str, data: bytes, nbytes: int, step: int = 1000) -> bytes:
     """Return the decompressed bytes."""
     blocks = (data[at : at + step] for at in range(0, len(data), step))
-    return b"".join(decompressed(BlockStream(blocks, len), codec, nbytes))
+    return b"".join(decompressed(BlockStream(blocks, len), codec, nbytes, extra="mds"))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -74,7 +74,7 @@ def test_an_error_of_the_file_is_not_one_of_the_codec(codec: str) -> None:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        list(decompressed(BlockStream(blocks(), len), codec, 25_600))
+        list(decompressed(BlockStream(blocks(), len), codec, 25_600, extra="mds"))
 
 
 @pytest.mark.parametrize("codec", ["br", "snappy", "zstd"])
