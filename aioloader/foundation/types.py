@@ -37,7 +37,7 @@ class SpanKind(Enum):
     FILE = "file"
     """Whole files or objects, of length `WHOLE_FILE`."""
     RECORD = "record"
-    """RecordIO records. The length is a guess from an index; the record's own header has the real one."""
+    """Framed records. The length is a guess from an index; the record's own headers have the real one."""
     EXACT = "exact"
     """Bytes of a known length. Only the end of the file is checked."""
 
