@@ -165,6 +165,10 @@ class FileDataset(Dataset, ByteDataset[Any]):
     left_out: Mapping[str, int] = MappingProxyType({})
     """Number of entries of the folder that are not read, by reason."""
 
+    def as_shards(self) -> Any:
+        """Return the same samples as a `ShardDataset`, which reads their named fields; None: they have none."""
+        return None
+
     def crop_files(self) -> CropFiles:
         """Return the files that have crop indexes."""
         raise NotImplementedError

@@ -379,6 +379,10 @@ class ShardDataset(FileDataset):
     opens_whole = False
     """To find the samples of a shard is to read it as a whole."""
 
+    def as_shards(self) -> Self:
+        """Return this dataset."""
+        return self
+
     def scan_shard(self, number: int, tick: Callable[[int], object] | None = None) -> SampleIndex:
         """Scan a shard for its samples and return their index; for formats with an `index_kind`. Blocking.
 

@@ -120,7 +120,7 @@ class Format:
             format needs no package.
         text: description for lists of what can be read; "": made of name and suffixes.
         noun: what its samples are called.
-        has_fields: its samples have named fields.
+        has_fields: its samples have named fields, which commands read from `FileDataset.as_shards`.
         is_folder: a data set is a folder, and not a list of files.
         index: name of the file by which a folder is a data set; None: there is none.
         part_suffixes: of the files of its folders, which are not opened alone.
@@ -387,6 +387,11 @@ def record_format() -> Format:
 def image_folder() -> Format:
     """Return the format of folders with images."""
     return _own()[-1]
+
+
+def list_format() -> Format:
+    """Return the format of lists of images."""
+    return formats_of_commands()[0]
 
 
 def published_sets() -> dict[str, Format]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.datasets.shards import is_pattern, pinned_path, record_files
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
 from aioloader.formats.base import RECORD_SUFFIX, folder_of_part, format_of_name
@@ -16,6 +15,8 @@ from aioloader.storage.urls import can_list, is_url, join, name_of, path_of, red
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from aioloader.datasets.shard_dataset import ShardDataset
 
 
 def is_record_file(path: str) -> bool:
@@ -120,10 +121,10 @@ def open_shards(found: Recognized, *, image: str | None = None, label: str | Non
         ValueError: they cannot be opened.
     """
     names = {name: value for name, value in (("image", image), ("label", label)) if value is not None}
-    dataset: Any = make_dataset(found, {"crop_index": None, **names})
-    if not isinstance(dataset, ShardDataset):
+    shards: ShardDataset | None = make_dataset(found, {"crop_index": None, **names}).as_shards()
+    if shards is None:
         raise ValueError(f"{redact_url(found.paths[0])}: this command cannot read files of this format")
-    return dataset
+    return shards
 
 
 def shard_sets(

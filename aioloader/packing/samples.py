@@ -16,7 +16,6 @@ from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.datasets.resolve import fingerprint
-from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import SampleFormatError
 from aioloader.packing.lists import Listed, label_fault
 from aioloader.sample_index import shard_state
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from aioloader.datasets.files import FileDataset
+    from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.foundation.types import Array, IntArray, ItemLocation
     from aioloader.packing.encoding import Encoded, Encoding
 
@@ -60,7 +60,6 @@ class Samples:
 
     Args:
         dataset: over shards, record files or a folder.
-        paths: its files or folder.
         labelled: False: every image gets the label 0, and labels are not read.
         fields: names of the fields that are kept next to the images.
 
@@ -71,17 +70,16 @@ class Samples:
     def __init__(
         self,
         dataset: FileDataset,
-        paths: Sequence[str],
         *,
         labelled: bool = True,
         fields: tuple[str, ...] = (),
     ) -> None:
-        self._dataset = dataset
-        self._paths = tuple(paths)
         self._parts: _FieldParts | _ParsedParts
-        if isinstance(dataset, ShardDataset):
-            label = dataset.label_field if labelled else None
-            self._parts = _FieldParts(dataset.reader, dataset.image_field, label, fields)
+        shards: ShardDataset | None = dataset.as_shards()
+        self._dataset = dataset if shards is None else shards
+        if shards is not None:
+            label = shards.label_field if labelled else None
+            self._parts = _FieldParts(shards.reader, shards.image_field, label, fields)
         else:
             if fields:
                 raise TypeError(
@@ -121,7 +119,7 @@ class Samples:
             for number, label in enumerate(self._dataset.labels().tolist()):
                 yield self.place(number), label, self._dataset.file_nbytes(number)
             return
-        paths = self._dataset.paths if isinstance(self._dataset, ShardDataset) else self._paths
+        paths = self._dataset.crop_files().paths
         versions: Sequence[Any] = (None,) * len(paths)
         if is_url(paths[0]):
             from aioloader.storage.remote.opening import describe_all
@@ -140,7 +138,7 @@ class Samples:
 
     def overlaps(self, path: str | os.PathLike[str]) -> bool:
         """Return True if a path is one of the files of the samples."""
-        paths = self._dataset.paths if isinstance(self._dataset, ShardDataset) else self._paths
+        paths = self._dataset.crop_files().paths
         return os.path.exists(path) and any(
             not is_url(each) and os.path.samefile(each, path) for each in paths
         )

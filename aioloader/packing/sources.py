@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import AmbiguousPathError, EmptyDatasetError, UnknownFormatError
-from aioloader.formats.base import HEAD_NBYTES, format_of_name, image_folder, published_sets
+from aioloader.formats.base import format_of_name, image_folder, list_format, published_sets
 from aioloader.formats.foreign import IMAGE_SUFFIXES, foreign_name
 from aioloader.formats.image_files import ImageFiles, checked_synsets, find_images
-from aioloader.formats.opening import Recognized, make_dataset, of_several_splits, recognize
+from aioloader.formats.opening import Recognized, head_of, make_dataset, of_several_splits, recognize
 from aioloader.formats.packed_files import inside_root, read_list
 from aioloader.packing.lists import Listed, label_fault
 from aioloader.packing.samples import Samples
-from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import is_url, path_of, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.foundation.types import Array
     from aioloader.packing.options import PackOptions
 
@@ -161,27 +160,26 @@ def _find_source(name: str, options: PackOptions) -> Source:
     if found.format.no_packing:
         raise ValueError(f"{redact_url(name)!r} {found.format.no_packing}")
     dataset = make_dataset(found, options.dataset)
-    if isinstance(dataset, ShardDataset) and (options.kept or options.no_label):
+    shards: ShardDataset | None = dataset.as_shards()
+    if shards is not None and (options.kept or options.no_label):
         # Formats with columns read only those that were asked for.
-        names = (dataset.image_field, *([] if options.no_label else [dataset.label_field]), *options.kept)
+        names = (shards.image_field, *([] if options.no_label else [shards.label_field]), *options.kept)
         dataset = make_dataset(
             found, {**options.dataset, "image": names[0], "fields": tuple(dict.fromkeys(names))}
         )
     if not len(dataset):
         raise EmptyDatasetError(redact_url(name), len(found.paths))
-    samples = Samples(dataset, found.paths, labelled=not options.no_label, fields=options.kept)
+    samples = Samples(dataset, labelled=not options.no_label, fields=options.kept)
     return Source(found.format.name, redact_url(name), samples=samples, classes=samples.classes)
 
 
 def _is_list(path: str) -> bool:
-    """Return True for a name that ends in .lst, and for a file of lines with TABs whose name shows no other format."""
-    if is_url(path) or path.lower().endswith(".lst"):
-        return not is_url(path)
-    if not os.path.isfile(path) or format_of_name(path) is not None or foreign_name(path) is not None:
+    """Return True for the name of a list, and for a file that begins like one and whose name shows no other format."""
+    if is_url(path):
         return False
-    with os.fdopen(open_regular(path), "rb") as file:
-        head = file.read(HEAD_NBYTES)
-    return b"\t" in head and b"\0" not in head
+    named = format_of_name(path) is not None or foreign_name(path) is not None
+    head = head_of(path) if os.path.isfile(path) and not named else b""
+    return list_format().recognizes(path, head)
 
 
 def _recognized(path: str) -> Recognized:

@@ -9,12 +9,11 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from aioloader.crop_index.writer import can_build
-from aioloader.datasets.shards import is_pattern, pinned_path
+from aioloader.datasets.shards import pinned_path
 from aioloader.errors import DecodeError
 from aioloader.formats.base import (
     INDEX_NBYTES,
     PATTERN,
-    RECORD_SUFFIX,
     Format,
     files_text,
     folders_text,
@@ -24,8 +23,8 @@ from aioloader.formats.base import (
 )
 from aioloader.formats.inspection import Inspection, Options, inspect_shards
 from aioloader.formats.opening import head_of
-from aioloader.formats.shards import is_record_file, open_shards, recognize_shards, record_files_at
-from aioloader.storage.urls import is_url, path_of, redact_url, suffix_of
+from aioloader.formats.shards import open_shards, recognize_shards, record_files_at
+from aioloader.storage.urls import path_of, redact_url
 from aioloader.tools.console import add_max_pixels, positive, seconds, size_text
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.transforms.formats import read_header
@@ -306,24 +305,12 @@ def _inspect(path: str, options: Options) -> Inspection:
     if not files:
         path = pinned_path(path)
         return _of_format(image_folder(), path, (path,), options)
-    if is_url(path) and not is_pattern(path) and suffix_of(path) and not is_record_file(path):
-        raise ValueError(
-            f"only record files, shards and folders can be inspected remotely, and {redact_url(path)} is none of these"
-        )
-    records = record_format()
-    if is_url(path) or is_record_file(path) or files != [path]:
-        return _of_format(records, path, files, options)
-    head = head_of(path, INDEX_NBYTES)
-    if records.recognizes(path, head):
-        return _of_format(records, path, files, options)
-    if path.lower().endswith(".idx"):
-        raise ValueError(f"{path!r} is an index; give the {RECORD_SUFFIX} file that it belongs to")
-    for each in formats_of_commands():
+    for each in (record_format(), *formats_of_commands()):
         found = each.inspect(path, files, options)
         if found is not None:
             return found
     try:
-        read_header(head)
+        read_header(head_of(path, INDEX_NBYTES))
     except DecodeError as error:
         if error.format is None:
             raise ValueError(

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, cast
 
 from aioloader.crop_index.layout import record_index
-from aioloader.formats.base import PATTERN, RECORD_SUFFIX, names_with_fields, published_sets, usual_formats
+from aioloader.formats.base import (
+    PATTERN,
+    RECORD_SUFFIX,
+    list_format,
+    names_with_fields,
+    published_sets,
+    usual_formats,
+)
 from aioloader.formats.packed_files import fields_place, is_report
 from aioloader.foundation.host_limits import available_cores
 from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
@@ -352,7 +359,7 @@ def _note(text: str) -> None:
 def _print_hint(error: BaseException, done: int, options: argparse.Namespace) -> None:
 
     if isinstance(error, FileNotFoundError):
-        if options.kind is None and options.source.lower().endswith(".lst"):
+        if options.kind is None and list_format().recognizes(options.source, b""):
             text = "paths of a list are relative to --root, by default the list's folder"
             _note(f"{text}; --on-error skip leaves out missing files")
     elif done and can_go_on(options.out):

@@ -9,7 +9,6 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.errors import UnknownFormatError
 from aioloader.formats.base import files_text, folders_text, image_folder
 from aioloader.formats.image_files import has_loose_images
@@ -20,6 +19,7 @@ from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.viewer.shard_samples import ShardSamples
 
 if TYPE_CHECKING:
+    from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.formats.collection import Collection
 
 
@@ -184,6 +184,7 @@ def open_collection(
     if not (names or found.format.has_fields):
         return found.format.collection(found.paths, path=path, max_pixels=max_pixels)
     dataset = make_dataset(found, {"max_pixels": max_pixels, "crop_index": None, **names})
-    if not isinstance(dataset, ShardDataset):
+    shards: ShardDataset | None = dataset.as_shards()
+    if shards is None:
         raise TypeError(f"{path!r} is read by {type(dataset).__name__}, whose samples have no named fields")
-    return ShardSamples(dataset, path=path, kind=found.format.name, max_pixels=max_pixels)
+    return ShardSamples(shards, path=path, kind=found.format.name, max_pixels=max_pixels)

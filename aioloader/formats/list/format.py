@@ -18,7 +18,12 @@ class ListFormat(Format):
     """Lists of images."""
 
     name = "image list"
+    suffixes = (".lst",)
     has_fields = False
+
+    def recognizes(self, path: str, head: bytes) -> bool:
+        """Return True for a name with the suffix, and for a file that begins with a line with TABs."""
+        return path.lower().endswith(self.suffixes) or (b"\t" in head and b"\0" not in head)
 
     def inspect(self, path: str, paths: Sequence[str], options: Options) -> Inspection | None:
         """Describe a .lst file without its images, because their root folder is unknown.
@@ -30,7 +35,7 @@ class ListFormat(Format):
         from aioloader.formats.inspection import Inspection, labels_of
         from aioloader.formats.packed_files import read_list
 
-        if not path.lower().endswith(".lst"):
+        if not self.recognizes(path, b""):
             return None
         entries = read_list(path)
         count = len(entries.paths)

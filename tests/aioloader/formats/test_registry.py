@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import pytest
 
 import aioloader
 from aioloader import cli
+from aioloader.datasets.files import FileDataset
 from aioloader.errors import SampleError, SampleFormatError, UnknownFormatError
 from aioloader.formats import EncodedDataset, Format, base, register
-from aioloader.tools import bench
+from aioloader.tools import bench, view
 from tests.aioloader.service.images import jpeg
 from tests.cases import with_cases
 
@@ -113,6 +115,34 @@ def test_an_item_that_cannot_be_read_is_the_error_of_its_sample(box: Path) -> No
     with aioloader.images(box, on_error="skip", **options) as loader:
         (batch,) = loader
         assert batch[1].tolist() == [1, 3]
+
+
+def test_a_dataset_of_another_base_class_may_have_fields(box: Path) -> None:
+    class Bundle(FileDataset):
+        def __init__(self, path: str, **options: Any) -> None:
+            super().__init__()
+            self._shards = BoxDataset(path, **options)
+
+        def __len__(self) -> int:
+            return len(self._shards)
+
+        def as_shards(self) -> BoxDataset:
+            return self._shards
+
+    class BundleFormat(Format):
+        name = "Bundle"
+        suffixes = (".bundle",)
+
+        def open(self, paths: Sequence[str], **options: Any) -> Bundle:
+            return Bundle(paths[0], **options)
+
+    register(BundleFormat())
+    path = box.rename(box.with_suffix(".bundle"))
+    for arguments in (["verify", str(path)], ["pack", str(path), str(path.with_suffix(".rec"))]):
+        assert cli.main(arguments) == 0
+    with closing(view.open_collection(str(path))) as shown:
+        shown.load()
+        assert shown.count == len(IMAGES)
 
 
 @pytest.mark.parametrize("items", [[(None, 2)], [(0, 1), (None, 2)]], ids=["alone", "of two"])
