@@ -5,17 +5,18 @@ from __future__ import annotations
 import glob
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.shards import is_pattern, pinned_path, record_files
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
-from aioloader.formats.base import RECORD_SUFFIX, folder_of_part, format_of_name
+from aioloader.formats.base import RECORD_SUFFIX, folder_of_part, format_of_name, record_format
 from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.storage.urls import can_list, is_url, join, name_of, path_of, redact_url, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
 
 
@@ -159,6 +160,30 @@ def shard_sets(
         paths = dict.fromkeys(path for found in same for path in found.paths)
         datasets.append(open_shards(Recognized(same[0].format, tuple(paths)), image=image, label=label))
     return datasets, others
+
+
+def record_sets(words: Sequence[str], **options: Any) -> tuple[list[FileDataset], list[str]]:
+    """Separate words of a command line into record files and folders without any.
+
+    Args:
+        words: files, patterns, folders, and URLs of them.
+        options: of the datasets.
+
+    Returns:
+        a dataset of the local files, and one of the remote ones; the folders, without repetitions.
+
+    Raises:
+        FileNotFoundError, OSError: see `record_files_at`.
+    """
+    files: dict[bool, list[str]] = {False: [], True: []}
+    folders: list[str] = []
+    for path in dict.fromkeys(map(path_of, words)):
+        found = record_files_at(path)
+        files[is_url(path)] += found
+        if not found:
+            folders.append(pinned_path(path))
+    opened = [record_format().open(list(dict.fromkeys(each)), **options) for each in files.values() if each]
+    return opened, folders
 
 
 def _every_set(path: str) -> Iterator[Recognized]:

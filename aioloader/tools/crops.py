@@ -37,15 +37,14 @@ from aioloader.crop_index.writer import (
 from aioloader.datasets.base import IndexedView
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.datasets.resolve import version_at
-from aioloader.datasets.shards import pinned_path
 from aioloader.errors import CropIndexError, MissingFieldError
-from aioloader.formats.base import image_folder, record_format
+from aioloader.formats.base import image_folder
 from aioloader.formats.foreign import IMAGE_SUFFIXES
-from aioloader.formats.shards import record_files_at, shard_sets
+from aioloader.formats.shards import record_sets, shard_sets
 from aioloader.foundation.decodes import REFUSED
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.loader.sync_loader import DataLoader
-from aioloader.storage.urls import is_url, path_of, redact_url
+from aioloader.storage.urls import is_url, redact_url
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from recordio._partial_files import partial_path
 
@@ -399,21 +398,8 @@ def index_crops(
         ValueError: `out` is a file, and there are several indexes to be written.
     """
     check_builder()
-    local: list[str] = []
-    remote: list[str] = []
-    folders: list[str] = []
     found, others = shard_sets([each for each in paths if isinstance(each, str)], image=image)
-    for path in dict.fromkeys(map(path_of, others)):
-        files = record_files_at(path)
-        for each in files:
-            (remote if is_url(each) else local).append(each)
-        if not files:
-            folders.append(pinned_path(path))
-    datasets: list[FileDataset] = [
-        record_format().open(list(dict.fromkeys(each)), label=None, crop_index=None)
-        for each in (local, remote)
-        if each
-    ]
+    datasets, folders = record_sets(others, label=None, crop_index=None)
     datasets += [each for each in paths if not isinstance(each, str)]
     datasets += found
     chosen = None if out is None else os.path.expanduser(os.fspath(out))
