@@ -305,23 +305,6 @@ def folder_index(root: str) -> str:
     return _cached(root) if is_url(root) else os.path.join(root, FOLDER_FILE)
 
 
-def given_index(chosen: str, path: str, *, is_folder: bool = False, replaces_suffix: bool = True) -> str:
-    """Return the index that a path chosen by the caller means: the file, or the one in a directory.
-
-    Args:
-        chosen: a file, or a directory that contains the index under its usual name.
-        path: the record file, shard or folder.
-        is_folder: `path` is a folder.
-        replaces_suffix: see `CropFiles`.
-    """
-    if not os.path.isdir(chosen):
-        return chosen
-    if is_folder:
-        return os.path.join(chosen, FOLDER_FILE)
-    name = name_of(path)
-    return os.path.join(chosen, (os.path.splitext(name)[0] if replaces_suffix else name) + SUFFIX)
-
-
 class CropFiles(NamedTuple):
     """Files of a dataset that have crop indexes.
 
@@ -338,12 +321,19 @@ class CropFiles(NamedTuple):
     replaces_suffix: bool = False
 
     def place(self, path: str, chosen: str | None = None) -> str:
-        """Return where the index of one of the paths is; with a choice of the caller, see `given_index`."""
+        """Return where the index of one of the paths is.
+
+        Args:
+            path: one of the paths.
+            chosen: by the caller: a file, or a directory that contains the index under its usual name.
+        """
         is_folder = self.kind == FOLDER
-        if chosen is not None:
-            return given_index(chosen, path, is_folder=is_folder, replaces_suffix=self.replaces_suffix)
         usual = folder_index if is_folder else record_index if self.replaces_suffix else shard_index
-        return usual(path)
+        if chosen is None:
+            return usual(path)
+        if not os.path.isdir(chosen):
+            return chosen
+        return os.path.join(chosen, os.path.basename(usual(name_of(path))))
 
 
 def fetched_index(url: str, version: Version) -> str:

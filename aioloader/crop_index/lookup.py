@@ -26,10 +26,9 @@ from aioloader.crop_index.layout import (
     HEADER_NBYTES,
     RECORDS,
     SUFFIX,
+    CropFiles,
     fetched_index,
-    folder_index,
     folder_key,
-    given_index,
     read_header,
     record_index,
 )
@@ -43,7 +42,6 @@ from aioloader.storage.urls import beside, is_url, redact_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.crop_index.layout import CropFiles
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 
@@ -430,10 +428,11 @@ def open_folder_crops(
     """
     if option is None:
         return None
+    files = CropFiles(FOLDER, (root,))
     if option == AUTO:
-        index = _usable(folder_index(root), FOLDER)
+        index = _usable(files.place(root), FOLDER)
         return None if index is None else FolderCrops(index, root)
-    chosen = given_index(os.path.expanduser(os.fspath(option)), root, is_folder=True)
+    chosen = files.place(root, os.path.expanduser(os.fspath(option)))
     index = _existing(chosen, FOLDER)
     keys = index.tables().keys
     if len(paths) and not any(_contains(keys, folder_key(relative_name(root, path))) for path in paths):

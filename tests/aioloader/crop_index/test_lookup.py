@@ -13,10 +13,10 @@ from aioloader.crop_index import lookup
 from aioloader.crop_index.layout import (
     FOLDER,
     RECORDS,
+    CropFiles,
     file_number,
     folder_index,
     folder_key,
-    given_index,
     record_index,
 )
 from aioloader.crop_index.lookup import open_folder_crops, relative_name
@@ -51,9 +51,11 @@ def rec(tmp_path: Path) -> Path:
 def test_an_index_is_next_to_its_record_file_or_in_its_folder(tmp_path: Path) -> None:
     assert record_index("some/train.rec") == "some/train.crops"
     assert folder_index("some") == os.path.join("some", "images.crops")
-    assert given_index("x.crops", "a.rec", is_folder=False) == "x.crops"
-    assert given_index(str(tmp_path), "data/a.rec", is_folder=False) == str(tmp_path / "a.crops")
-    assert given_index(str(tmp_path), "data", is_folder=True) == str(tmp_path / "images.crops")
+    records, shards = CropFiles(RECORDS, (), replaces_suffix=True), CropFiles(RECORDS, ())
+    assert records.place("a.rec", "x.crops") == "x.crops"
+    assert records.place("data/a.rec", str(tmp_path)) == str(tmp_path / "a.crops")
+    assert shards.place("https://host/a.tar?x=1", str(tmp_path)) == str(tmp_path / "a.tar.crops")
+    assert CropFiles(FOLDER, ()).place("data", str(tmp_path)) == str(tmp_path / "images.crops")
 
 
 def test_the_index_of_a_url_is_in_the_cache_directory(

@@ -14,7 +14,7 @@ import pytest
 
 import aioloader
 from aioloader import DataLoader, ImageFolderDataset, ImageListDataset, ImageRecordDataset, transforms
-from aioloader.crop_index.layout import RECORDS, given_index, shard_index
+from aioloader.crop_index.layout import RECORDS, CropFiles, shard_index
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import CropIndexWriter, can_build
 from aioloader.datasets import InsightFaceDataset
@@ -258,7 +258,7 @@ def test_an_index_of_shards_is_found_at_a_place_that_is_named(tmp_path: Path, cu
     elsewhere.mkdir()
     for path in sorted(tmp_path.glob("*.toy")):
         place = Path(shard_index(str(path)))
-        place.rename(given_index(str(elsewhere), str(path), replaces_suffix=False))
+        place.rename(CropFiles(RECORDS, ()).place(str(path), str(elsewhere)))
     found, _ = _batches(_shards(tmp_path, crop_index=elsewhere))
     assert_same(found, expected)
     assert len(cuts) > len(IMAGES)
