@@ -14,12 +14,12 @@ from aioloader.foundation.concurrency import spawn
 from aioloader.foundation.threads import run_in_own_thread, run_off_loop
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import AsyncBatches, Epoch
-from aioloader.pipeline.epoch_runner import EpochRunner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioloader.loader.runtime import LoaderRuntime
+    from aioloader.pipeline.epoch_runner import EpochRunner
     from aioloader.pipeline.inline import InlinePipeline
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def _start(runtime: LoaderRuntime, epoch: Epoch, entered: bool) -> InlineP
     if epoch.skip is not None:
         await run_in_own_thread("aioloader-plan", epoch.skip)
     started = runtime.start(epoch)
-    if isinstance(started, EpochRunner):
+    if started.supervise is not None:
         _check_entered(entered)
         spawn(started.supervise, "aioloader epoch")
     return started

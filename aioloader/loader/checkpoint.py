@@ -15,7 +15,7 @@ from aioloader.errors import ResumeError
 from aioloader.receipts import Receipt, add_digests, digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioloader.foundation.types import IntArray
     from aioloader.pipeline.collate import Delivery
@@ -66,6 +66,7 @@ class EpochCursor:
         self.carry = carry
         self.source_state = source_state
         self.taken = list(taken)
+        self._before = frozenset(self.taken)
         self.empty = 0
         self._receipt = Receipt(epoch, consumed, consumed, carry=None if carry is None else list(carry))
         # In the order of their plans, from the first one on that the caller does not have.
@@ -78,19 +79,12 @@ class EpochCursor:
         """Return a cursor at the same place, for the epoch that begins there."""
         return EpochCursor(self.epoch, self.consumed, self.carry, self.source_state, self.taken)
 
-    def follow(self, plans: Iterable[BatchPlan]) -> Iterator[BatchPlan]:
-        """Iterate over the same batches but those that were taken before, and remember all until they are delivered."""
-        before = set(self.taken)
-        for plan in plans:
-            # Plans may be made in another thread than that of the caller, where the cursor moves.
-            entry = _Entry(plan, plan.consumed in before)
-            self._planned.append(entry)
-            if not entry.delivered:
-                yield plan
-
-    def remember(self, plan: BatchPlan) -> None:
-        """Add a batch that will be delivered."""
-        self._planned.append(_Entry(plan))
+    def remember(self, plan: BatchPlan) -> bool:
+        """Remember a batch until it is delivered; return False if it was taken before."""
+        # Plans may be made in another thread than that of the caller, where the cursor moves.
+        entry = _Entry(plan, plan.consumed in self._before)
+        self._planned.append(entry)
+        return not entry.delivered
 
     def enter(self, delivery: Delivery) -> BatchPlan:
         """Take note that the caller received a batch, or that none of its samples was left; return its plan."""

@@ -16,10 +16,9 @@ from aioloader.errors import SampleError, TooManyErrorsError, over_budget
 from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.error_log import strip_exception
 from aioloader.observability.progress import ProgressBar, open_progress_bar
-from aioloader.pipeline.iterable_plan import IterablePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
 
     from aioloader.foundation.types import BatchTimeline
     from aioloader.loader.checkpoint import EpochCursor
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from aioloader.pipeline.collate import Delivery
     from aioloader.pipeline.epoch_runner import EpochRunner
     from aioloader.pipeline.inline import InlinePipeline
-    from aioloader.pipeline.plan import BatchPlan, ComputedListPlan, EpochPlan, ListPlan
+    from aioloader.pipeline.plan import Plan, PlannedBatches
 
 B = TypeVar("B")
 
@@ -257,7 +256,7 @@ class Epoch:
         self._planner = planner
         self._failures = FailedSamples(errors, options, metrics)
         self.convert = convert
-        self._plan: EpochPlan | ListPlan | ComputedListPlan | IterablePlan | None = None
+        self._plan: Plan | None = None
         self.trace = None if tracer is None else tracer.begin_epoch(cursor.epoch)
         self._caller = CallerMetrics(metrics, self.trace, memory_usage)
         self.record_request: Callable[[], float] = self._caller.record_request
@@ -284,14 +283,11 @@ class Epoch:
         """Return the epoch number."""
         return self.cursor.epoch
 
-    def plans(self) -> Iterable[BatchPlan] | IterablePlan:
+    def plans(self) -> PlannedBatches:
         """Return the batches to be made."""
         if self._plan is None:
             self._plan = self._planner.plan(self.cursor)
-        if isinstance(self._plan, IterablePlan):
-            self._plan.on_plan = self.cursor.remember
-            return self._plan
-        return self.cursor.follow(self._plan)
+        return self._plan.planned(self.cursor.remember)
 
     @property
     def computed(self) -> bool:
@@ -368,9 +364,7 @@ class Epoch:
         if self._failures.count:
             self._check_errors(at_end=True)
         assert self._plan is not None
-        self._planner.finish(self.cursor, self._plan.carry())
-        if isinstance(self._plan, IterablePlan):
-            self._planner.carried = (self.number + 1, self._plan.left_over)
+        self._planner.finish(self.cursor, self._plan)
         self.end()
 
 

@@ -30,6 +30,7 @@ from aioloader.pipeline.plan import (
     EpochPlan,
     IteratedStream,
     ListPlan,
+    Plan,
     PositionalStream,
 )
 from aioloader.receipts import Receipt, add_digests, digest_of
@@ -193,7 +194,7 @@ class EpochPlanner:
             _check_dataset(dataset)
         self._dataset = dataset
         self.options = options = _by_position(options)
-        self.carried: tuple[int, list[Any]] = (-1, [])
+        self.carried: tuple[int, Sequence[Any]] = (-1, ())
         self._warned = False
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
         self.next = EpochCursor()
@@ -318,12 +319,13 @@ class EpochPlanner:
         self.next = EpochCursor(self.current.epoch + 1)
         return self.current
 
-    def finish(self, cursor: EpochCursor, carry: Any) -> None:
+    def finish(self, cursor: EpochCursor, plan: Plan) -> None:
         """Record that an epoch was exhausted, and what rollover brings into the next one."""
         if self.current is cursor:
             self.current = None
             if self.next.epoch == cursor.epoch + 1:
-                self.next = EpochCursor(self.next.epoch, carry=carry)
+                self.next = EpochCursor(self.next.epoch, carry=plan.carry())
+        self.carried = (cursor.epoch + 1, plan.left_over)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch; if it is the next one anyway, nothing changes."""
@@ -331,12 +333,12 @@ class EpochPlanner:
             self.next = EpochCursor(int(epoch))
         self.current = None
 
-    def plan(self, cursor: EpochCursor) -> EpochPlan | ListPlan | ComputedListPlan | IterablePlan:
+    def plan(self, cursor: EpochCursor) -> Plan:
         """Return the batches of an epoch that starts at a cursor."""
         options = self.options
         if self.streams:
             epoch, carried = self.carried
-            self.carried = (-1, [])
+            self.carried = (-1, ())
             return IterablePlan(
                 self._dataset.bound(self._rank, self._world, self.seed),
                 self.schedule,
@@ -368,7 +370,7 @@ class EpochPlanner:
 
     def state(self) -> dict[str, Any]:
         """Return the state; see `AsyncDataLoader.state_dict`."""
-        if isinstance(self._dataset, IterableDataset):
+        if self.streams:
             self._dataset.check_resumable()
             if self.schedule.last_batch == "rollover":
                 raise NotResumableError(
@@ -398,7 +400,7 @@ class EpochPlanner:
             state: the state.
             fixed: the seed cannot be changed any more.
         """
-        if isinstance(self._dataset, IterableDataset):
+        if self.streams:
             self._dataset.check_resumable()
         seed = self.seed if fixed else None
         self.seed, self.next = read_state(state, self._identity, self._extent, self._cut, seed)

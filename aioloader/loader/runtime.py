@@ -30,7 +30,6 @@ from aioloader.metrics import Metrics, Stats
 from aioloader.observability.trace import Tracer
 from aioloader.pipeline.epoch_runner import EpochRunner
 from aioloader.pipeline.inline import InlinePipeline
-from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.plan import BatchPlan, base_indices
 from aioloader.pipeline.watchdog import ThreadWatch
 
@@ -339,20 +338,24 @@ class LoaderRuntime:
         self._cursor = epoch.cursor
         return epoch
 
-    def start(self, epoch: Epoch, blocking: bool = False) -> InlinePipeline | EpochRunner:
-        """Start the work of an epoch. Without `blocking`, call it in the event loop that will run the epoch.
+    def start_blocking(self, epoch: Epoch) -> InlinePipeline:
+        """Start the work of an epoch that `can_block`."""
+        return InlinePipeline(self.open(), epoch.plans().batches, True, epoch.trace)
+
+    def start(self, epoch: Epoch) -> InlinePipeline | EpochRunner:
+        """Start the work of an epoch, in the event loop that will run it.
 
         Raises:
             RuntimeError: an epoch of this loader is under way in another loop. Workers serve one loop at a time.
         """
         context = self.open()
         plans = epoch.plans()
-        if self.inline and not isinstance(plans, IterablePlan):
-            return InlinePipeline(context, plans, blocking, epoch.trace)
+        if self.inline and not plans.waits:
+            return InlinePipeline(context, plans.batches, trace=epoch.trace)
         if self.options.measures:
             context.prefetch = self.parts.prefetch(context.source)
-        if epoch.computed and not isinstance(plans, IterablePlan):
-            plans = announced(context, plans)
+        if epoch.computed:
+            plans.batches = announced(context, plans.batches)
         pipeline = EpochRunner(context, plans, epoch.trace, None if epoch.computed else self.parts.order)
         with self._opening:
             if any(_runs_elsewhere(other, pipeline.loop) for other in self.running):

@@ -24,13 +24,13 @@ from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.base import BaseLoader
 from aioloader.loader.epoch_iterator import Epoch, EpochIterator
 from aioloader.loader.portal import Portal
-from aioloader.pipeline.inline import InlinePipeline, run_blocking
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aioloader.loader.runtime import LoaderRuntime
     from aioloader.pipeline.collate import Delivery
+    from aioloader.pipeline.inline import InlinePipeline
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
@@ -80,7 +80,7 @@ class _HandOver:
     async def _started(self) -> AsyncIterator[Any]:
         await self._runtime.aopen()
         running = self._runtime.start(self._epoch)
-        if isinstance(running, InlinePipeline):
+        if running.supervise is None:
             yield running
             return
         async with anyio.create_task_group() as tasks:
@@ -129,12 +129,12 @@ class BlockingBatches(EpochIterator[B, "InlinePipeline | _HandOver"]):
         if any(portal.thread is threading.current_thread() for portal in loader._portal_cell):
             raise RuntimeError("a DataLoader cannot be iterated in its own thread; use AsyncDataLoader there")
         # Work begins when the iterator is made, as in Gluon 2.
-        if runtime.can_block:
-            running = runtime.start(self._epoch, blocking=True)
-            assert isinstance(running, InlinePipeline)
-            self._run(running)
-        else:
-            self._run(_HandOver(runtime, self._epoch, loader._open_portal()))
+        running: InlinePipeline | _HandOver = (
+            runtime.start_blocking(self._epoch)
+            if runtime.can_block
+            else _HandOver(runtime, self._epoch, loader._open_portal())
+        )
+        self._run(running)
 
     def __iter__(self) -> BlockingBatches[B]:
         return self
@@ -156,15 +156,12 @@ class BlockingBatches(EpochIterator[B, "InlinePipeline | _HandOver"]):
         epoch, running = self._epoch, self._running
         if epoch.over:
             raise StopIteration
+        assert running is not None
         self._runtime.check_open()
         requested = epoch.record_request()
         try:
             while True:
-                if isinstance(running, InlinePipeline):
-                    delivery = run_blocking(running.next())
-                else:
-                    assert running is not None
-                    delivery = running.get()
+                delivery = running.get()
                 if delivery is None:
                     epoch.finish()
                     raise StopIteration

@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
-from aioloader.errors import LoaderClosedError, LoaderError, single
+from aioloader.errors import LoaderClosedError, single
 from aioloader.foundation.concurrency import TURN_S, Notification, deferred, loop_notifier
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import Delivery
-from aioloader.pipeline.iterable_plan import IterablePlan, SampleSource
 from aioloader.pipeline.memory import PATIENCE_S, wait_for_room
 from aioloader.pipeline.watchdog import EpochView, ThreadWatch, is_calling, watch_lag, watch_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractContextManager
 
     from aioloader.observability.trace import EpochTrace
     from aioloader.pipeline.context import PipelineContext
-    from aioloader.pipeline.plan import BatchPlan
+    from aioloader.pipeline.plan import BatchPlan, PlannedBatches
 
 
 T = TypeVar("T")
@@ -122,7 +121,7 @@ class PlanFeed:
     """The plans of an epoch, which are asked for one after the other.
 
     Args:
-        plans: the batches, in order.
+        plans: the batches.
         trace: records how long the source of an iterable dataset took, or None.
         order: what the caller gave that is asked for each batch, for messages: "the sampler Mine"; None: nothing.
 
@@ -130,34 +129,24 @@ class PlanFeed:
         awaits_source: the dataset's source of samples is being asked.
     """
 
-    def __init__(
-        self, plans: Iterable[BatchPlan] | IterablePlan, trace: EpochTrace | None, order: str | None
-    ) -> None:
+    def __init__(self, plans: PlannedBatches, trace: EpochTrace | None, order: str | None) -> None:
         self._plans = plans
         self._trace = trace
         self._order = order
         self._asked = 0
-        self._iterator: Iterator[BatchPlan] = iter(())
         self.awaits_source = False
+        self.aclose = plans.aclose
 
     @contextmanager
     def open(self, stall_timeout: float | None) -> Iterator[None]:
         """Begin the plans. What holds the event loop for longer than `stall_timeout` seconds is reported."""
-        with self._watch(stall_timeout):
-            if isinstance(self._plans, IterablePlan):
-                with self._plans.scope:
-                    yield
-            else:
-                self._iterator = iter(self._plans)
-                try:
-                    yield
-                finally:
-                    self._iterator = iter(())  # one of the caller's ends now
+        with self._watch(stall_timeout), self._plans.open():
+            yield
 
     def _watch(self, stall_timeout: float | None) -> AbstractContextManager[None]:
         if self._order is None or stall_timeout is None:
             return nullcontext()
-        code = (SampleSource.request if isinstance(self._plans, IterablePlan) else PlanFeed.next).__code__
+        code = self._plans.next.__code__
         return ThreadWatch(
             "%s has held the event loop for %.1f s, and nothing else in it can run: let it wait in a thread, or make "
             "it an asynchronous source of samples; it is at\n%s",
@@ -167,18 +156,10 @@ class PlanFeed:
         )
 
     async def next(self) -> BatchPlan | None:
-        """Return the next plan, or None at the end.
-
-        No exception of a sampler ends the task, except Ctrl-C, which is not the sampler's.
-        """
+        """Return the next plan, or None at the end."""
         self._asked += 1
-        if not isinstance(self._plans, IterablePlan):
-            try:
-                return next(self._iterator, None)
-            except (Exception, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
+        if not self._plans.waits:
+            return await self._plans.next()
         self.awaits_source = True
         begin = perf_counter()
         plan = await self._plans.next()
@@ -186,11 +167,6 @@ class PlanFeed:
         if self._trace is not None:
             self._trace.asked_source(begin)
         return plan
-
-    async def aclose(self) -> None:
-        """Close the source of an iterable dataset."""
-        if isinstance(self._plans, IterablePlan):
-            await self._plans.aclose()
 
 
 class Permits:
@@ -292,7 +268,7 @@ class EpochRunner:
 
     Args:
         context: the shared parts.
-        plans: the batches, in order.
+        plans: the batches.
         trace: records what happens, or None.
         order: what the caller gave that is asked for each batch, for messages: "the sampler Mine"; None: nothing.
 
@@ -305,7 +281,7 @@ class EpochRunner:
     def __init__(
         self,
         context: PipelineContext,
-        plans: Iterable[BatchPlan] | IterablePlan,
+        plans: PlannedBatches,
         trace: EpochTrace | None = None,
         order: str | None = None,
     ) -> None:

@@ -21,7 +21,7 @@ from aioloader.pipeline.memory import may_lease
 from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from aioloader.abc import Executor
     from aioloader.foundation.types import Array, Chunk, ChunkResult, IntArray, ReadPlan, Spans
@@ -33,17 +33,6 @@ T = TypeVar("T")
 
 # glibc maps larger blocks of memory again for each allocation, and filling new pages is what slabs avoid.
 _SMALL = 128 * 1024
-
-
-def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    coroutine.close()
-    raise RuntimeError("an epoch that must not suspend did; this is a bug of aioloader")
 
 
 class _Blocking(ByteSource):
@@ -79,9 +68,11 @@ class InlinePipeline:
 
     Attributes:
         ready: always False: a batch is made when the caller asks for it.
+        supervise: None: it has no tasks.
     """
 
     ready = False
+    supervise: None = None
 
     def __init__(
         self,
@@ -131,6 +122,17 @@ class InlinePipeline:
             self._trace.end(plan.number, delivery.samples)
         self._plan = None
         return delivery
+
+    def get(self) -> Delivery | None:
+        """Return the next batch, as `next` does; only of an epoch that never suspends."""
+        coroutine = self.next()
+        try:
+            coroutine.send(None)
+        except StopIteration as stop:
+            delivery: Delivery | None = stop.value
+            return delivery
+        coroutine.close()
+        raise RuntimeError("an epoch that must not suspend did; this is a bug of aioloader")
 
     def stop(self) -> None:
         """Do nothing: between two batches nothing is in progress."""

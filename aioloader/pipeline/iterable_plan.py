@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,10 +19,10 @@ import numpy as np
 from aioloader.errors import LoaderError
 from aioloader.foundation.concurrency import TURN_S
 from aioloader.pipeline.async_map import GRACE_S, GraceScope, is_ours
-from aioloader.pipeline.plan import BatchPlan, BatchSchedule, Plan
+from aioloader.pipeline.plan import BatchPlan, BatchSchedule, Plan, PlannedBatches
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from aioloader.abc import StreamDataset
 
@@ -78,7 +79,7 @@ class SampleSource:
                 _log.exception("the source of %s failed while it was closed", type(self._dataset).__name__)
 
 
-class IterablePlan(Plan):
+class IterablePlan(Plan, PlannedBatches):
     """Batches of one epoch, made from samples as they come. Used by one task.
 
     Args:
@@ -91,10 +92,9 @@ class IterablePlan(Plan):
 
     Attributes:
         left_over: the samples carried into the next epoch, after the last batch; a state does not contain them.
-        on_plan: called with every batch.
-        scope: `next` is called inside it. It stays open between two calls, because the source may leave its own scopes
-            open when it yields.
     """
+
+    waits = True
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class IterablePlan(Plan):
         epoch: int,
         start: int = 0,
         state: Any = None,
-        carried: list[CarriedSample] | None = None,
+        carried: Sequence[CarriedSample] | None = None,
     ) -> None:
         self._source = SampleSource(dataset, epoch, state)
         self._schedule = schedule
@@ -115,8 +115,17 @@ class IterablePlan(Plan):
         self._ended = False
         self._error: BaseException | None = None
         self.left_over: list[CarriedSample] = []
-        self.on_plan: Callable[[BatchPlan], None] | None = None
-        self.scope = GraceScope()
+        self._scope = GraceScope()
+
+    def planned(self, remember: Callable[[BatchPlan], bool]) -> PlannedBatches:
+        self._remember = remember
+        return self
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        # Open between two calls of `next`, because the source may leave its own scopes open when it yields.
+        with self._scope:
+            yield
 
     async def next(self) -> BatchPlan | None:
         """Return the next batch; None at the end. It may wait for as long as the source does.
@@ -147,8 +156,7 @@ class IterablePlan(Plan):
             source_state=self._source.state,
         )
         self._number += 1
-        if self.on_plan is not None:
-            self.on_plan(plan)
+        self._remember(plan)
         return plan
 
     async def _fill(self) -> None:
@@ -156,7 +164,7 @@ class IterablePlan(Plan):
         yielded_at = time.monotonic()
         try:
             while len(self._held) < self._schedule.batch_size:
-                sample = await self.scope.run(self._source.request())
+                sample = await self._scope.run(self._source.request())
                 # Ranks have different numbers, so that their samples draw different random numbers.
                 number = self._received * self._schedule.world + self._schedule.rank
                 self._held.append((sample, number, self._epoch))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Iterable, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.abc import ContinuedBatchSampler
+from aioloader.errors import LoaderError
 from aioloader.foundation.dealing import Dealt, deal, steps_of
 from aioloader.foundation.protocols import implements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.abc import ComputedBatchSampler
     from aioloader.foundation.types import Array, IntArray, RankBatch
@@ -370,16 +372,70 @@ class IteratedStream:
         return self._kept[start - self._start :] or None
 
 
+class PlannedBatches:
+    """The batches of an epoch that are still to be delivered; they are taken one after the other.
+
+    Args:
+        batches: in order.
+
+    Attributes:
+        batches: iterator over those that nobody has taken.
+        waits: `next` waits for the samples of an async iterable, and there is no `batches`.
+    """
+
+    waits: bool = False
+
+    def __init__(self, batches: Iterator[BatchPlan]) -> None:
+        self.batches = batches
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Return a context; `next` is called inside it, by one task."""
+        try:
+            yield
+        finally:
+            self.batches = iter(())  # one of the caller's ends now
+
+    async def next(self) -> BatchPlan | None:
+        """Return the next batch; None at the end.
+
+        No exception of a sampler ends the task, except Ctrl-C, which is not the sampler's.
+        """
+        try:
+            return next(self.batches, None)
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise LoaderError(f"the sampler raised {type(error).__name__}: {error}") from error
+
+    async def aclose(self) -> None:
+        """Close what the batches come from."""
+
+
 class Plan:
     """Base of the batches of one epoch for one rank.
 
     Attributes:
         computed: batches can be taken long before they are made: nobody notices when they are computed.
         skips: it starts in the middle of the epoch, so finding the first batch may take seconds: see `skip`.
+        left_over: samples that rollover carries into the next epoch, where only the plan has them.
     """
 
     computed: bool = False
     skips: bool = False
+    left_over: Sequence[Any] = ()
+
+    def __iter__(self) -> Iterator[BatchPlan]:
+        """Iterate over the batches in order."""
+        raise NotImplementedError
+
+    def planned(self, remember: Callable[[BatchPlan], bool]) -> PlannedBatches:
+        """Return the batches to be taken.
+
+        Args:
+            remember: called with each batch; False: it was delivered before.
+        """
+        return PlannedBatches(filter(remember, self))
 
     def skip(self) -> None:
         """Find the first batch. From any thread; blocking."""
@@ -469,7 +525,6 @@ class ComputedListPlan(Plan):
                 self._found.append(next(self._batches, None))
 
     def __iter__(self) -> Iterator[BatchPlan]:
-        """Iterate over the batches in order."""
         self.skip()
         numbers = count()
         batch = self._found[0]
@@ -531,7 +586,6 @@ class ListPlan(Plan):
         self._same = np.empty(0, np.int64)
 
     def __iter__(self) -> Iterator[BatchPlan]:
-        """Iterate over the batches in order."""
         place = self._start
         for number, (batch, position, consumed, padded) in enumerate(self._dealt()):
             indices, keys = (batch.indices, batch.keys) if isinstance(batch, KeyedBatch) else (batch, None)
