@@ -212,7 +212,12 @@ class ByteDataset(Generic[T_co]):
     """A dataset whose items are made from spans of files or objects.
 
     A class derives from it, or has `decoder`, `open_source`, `spans`, `extras` and `location`.
+
+    Attributes:
+        joined_parts: the datasets that it has one behind the other, none of them empty; None: its items are its own.
     """
+
+    joined_parts: Sequence[MapDataset[Any]] | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -357,6 +362,11 @@ class StreamDataset:
     """
 
     stages: tuple[Any, ...] = ()
+
+    @property
+    def display_name(self) -> str:
+        """Return the name for errors."""
+        return type(self).__name__
 
     async def open(
         self, epoch: int, state: Any = None
@@ -883,6 +893,7 @@ class Program:
     Attributes:
         decoder: turns bytes into a sample, or None: samples are the items of `dataset`.
         dataset: a dataset without a byte part, or None.
+        seeds: ``dataset.seed_generators`` is called before each sample.
         paths: files of the byte source if there are few, for errors.
         stages: the transforms up to the first async one, in order.
         later: the transforms after each async transform, or after several in a row.
@@ -911,6 +922,7 @@ class Program:
     lists: bool = False
     traced: bool = False
     later: tuple[tuple[Stage, ...], ...] = ()
+    seeds: bool = False
 
 
 class Executor:

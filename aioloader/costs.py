@@ -9,7 +9,7 @@ import numpy as np
 
 from aioloader.abc import SizedProcessor
 from aioloader.datasets.decoding import ImageDecoder
-from aioloader.datasets.resolve import Joined, resolve
+from aioloader.datasets.resolve import resolve
 from aioloader.errors import DecodeError, IncompleteItemError, SampleError
 from aioloader.foundation.types import WHOLE_FILE, Spans
 from aioloader.transforms.formats import orientation_may_follow, read_header
@@ -59,10 +59,8 @@ def image_costs(
         TypeError: the samples of this dataset are not images from files, or a cost is not a whole number.
     """
     resolved = resolve(dataset)
-    if isinstance(resolved.base, Joined):
-        costs = np.concatenate(
-            [image_costs(part, cost, damaged=damaged) for part in resolved.base.joined_parts]
-        )
+    if resolved.joined_parts is not None:
+        costs = np.concatenate([image_costs(part, cost, damaged=damaged) for part in resolved.joined_parts])
         return costs if resolved.remap is None else costs[resolved.remap]
     count = _counting(cost)
     with _Headers(dataset) as headers:
@@ -100,8 +98,8 @@ def image_sizes(dataset: MapDataset[Any], *, damaged: tuple[int, int] | None = N
         TypeError: the samples of this dataset are not images from files.
     """
     resolved = resolve(dataset)
-    if isinstance(resolved.base, Joined):
-        sizes = np.concatenate([image_sizes(part, damaged=damaged) for part in resolved.base.joined_parts])
+    if resolved.joined_parts is not None:
+        sizes = np.concatenate([image_sizes(part, damaged=damaged) for part in resolved.joined_parts])
         return sizes if resolved.remap is None else sizes[resolved.remap]
     with _Headers(dataset) as headers:
         found = np.empty((len(dataset), 2), np.int64)

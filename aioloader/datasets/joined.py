@@ -25,7 +25,7 @@ from aioloader.abc import (
     PartialReads,
 )
 from aioloader.datasets.decoding import PARTS, ImageDecoder
-from aioloader.datasets.resolve import Joined, Resolved, resolve
+from aioloader.datasets.resolve import Resolved, resolve
 from aioloader.foundation.types import Array, IntArray, ItemLocation, PartialItems, Spans
 from aioloader.rng import current_rng, default_rng
 from aioloader.samplers.blocks import BlockShuffleSampler, join_blocks
@@ -316,7 +316,7 @@ class _Part:
         return indices if remap is None else remap[indices]
 
 
-class JoinedItems(Joined, ByteDataset[Any]):
+class JoinedItems(ByteDataset[Any]):
     """Byte dataset over the bases of several datasets: what a loader sees of a `ConcatDataset`.
 
     Items of a part that is not a byte dataset have no bytes: a worker asks the part for them.

@@ -118,16 +118,6 @@ class View:
         raise NotImplementedError
 
 
-class Joined:
-    """Base of a byte dataset over several others, one behind the other.
-
-    Attributes:
-        joined_parts: the others, none of them empty.
-    """
-
-    joined_parts: Sequence[MapDataset[Any]]
-
-
 class ForeignByteSource(ByteSource):
     """Byte source of the caller's that is not derived from `ByteSource`.
 
@@ -226,7 +216,7 @@ class ForeignByteDataset(ByteDataset[Any]):
 
     @property
     def reads_ahead(self) -> bool:
-        return has_attribute(self._dataset, "reads_ahead") and self._dataset.reads_ahead is True
+        return _reads_ahead(self._dataset)
 
 
 @dataclass(frozen=True)
@@ -247,6 +237,11 @@ def _name_of(dataset: Any) -> str:
     """Return the name of a dataset of any class, for errors."""
     name = dataset.display_name if has_attribute(dataset, "display_name") else None
     return name if isinstance(name, str) else type(dataset).__name__
+
+
+def _reads_ahead(dataset: Any) -> bool:
+    """Return True if several batches of a dataset of any class must be read at a time."""
+    return has_attribute(dataset, "reads_ahead") and dataset.reads_ahead is True
 
 
 @dataclass(frozen=True)
@@ -271,12 +266,28 @@ class Resolved:
     @property
     def name(self) -> str:
         """Return the name of the base, for errors."""
-        return _name_of(self.base)
+        name: str = _name_of(self.base) if self.base_kind == "foreign" else self.base.display_name
+        return name
 
     @property
     def reads_ahead(self) -> bool:
         """Return True if several batches must be read at a time, even without workers."""
-        return has_attribute(self.base, "reads_ahead") and self.base.reads_ahead is True
+        if self.base_kind == "foreign":
+            return _reads_ahead(self.base)
+        return self.base_kind == "bytes" and self.base.reads_ahead
+
+    @property
+    def seeds(self) -> bool:
+        """Return True if the base seeds random generators in a worker, before each sample."""
+        return self.base_kind == "foreign" and has_method(self.base, "seed_generators", 3)
+
+    @property
+    def joined_parts(self) -> Sequence[MapDataset[Any]] | None:
+        """Return the datasets that the base has one behind the other; None if its items are its own."""
+        parts: Sequence[MapDataset[Any]] | None = (
+            self.base.joined_parts if self.base_kind == "bytes" else None
+        )
+        return parts
 
     @property
     def decoder(self) -> Decoder[Any]:
@@ -420,8 +431,8 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
     if resolved.remap is not None:
         add(resolved.remap[_spread(len(resolved.remap), _SAMPLED)].tolist())
     places = _spread(length, _SAMPLED)
-    if isinstance(base, Joined):
-        add([fingerprint(part) for part in base.joined_parts])
+    if resolved.joined_parts is not None:
+        add([fingerprint(part) for part in resolved.joined_parts])
     elif resolved.base_kind == "gather":
         for array in base.arrays:
             add(array.shape, array.dtype.str)

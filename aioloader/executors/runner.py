@@ -25,7 +25,7 @@ from aioloader.abc import (
 from aioloader.errors import LoaderError
 from aioloader.executors.foreign_generators import ForeignGenerators
 from aioloader.foundation.error_log import printable
-from aioloader.foundation.protocols import defines_first, has_method, implements
+from aioloader.foundation.protocols import defines_first, implements
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import (
@@ -438,13 +438,12 @@ class Runner:
         # Samples that are the payloads themselves are made many at a time.
         self._many = bulk_method(program)
         self._draws = False  # the last sample drew random numbers
-        dataset: object = program.dataset
-        self._seeded: Any = dataset if has_method(dataset, "seed_generators", 3) else None
+        self._seeded: Any = program.dataset if program.seeds else None
         self._batches = BatchMaker(program, memory, self._rng, interruptible=interruptible, spills=spills)
         self._generators: ForeignGenerators | None = None
         if program.foreign:
             stages = [stage for leg in self._legs for stage in leg.stages if not stage.native]
-            roots = [] if self._seeded else [dataset, decoder, *stages, program.batchify]
+            roots = [] if program.seeds else [program.dataset, decoder, *stages, program.batchify]
             self._generators = ForeignGenerators(program.seed, program.seed_globals, roots)
 
     def run(self, chunk: Chunk, trace: StageTimer | None = None) -> ChunkResult:

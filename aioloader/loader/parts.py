@@ -240,6 +240,7 @@ class LoaderParts:
             paths=paths if len(paths) <= _FEW_PATHS else (),
             stages=self._segments[0],
             later=tuple(self._segments[1:]),
+            seeds=resolved.seeds,
             batchify=self._batchify,
             seed=self._planner.seed,
             seed_globals=seed_globals,
