@@ -13,16 +13,18 @@ import itertools
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import anyio
 
+from aioloader.abc import Executor
 from aioloader.executors.retry import ChunkRetry, Outcome, WorkerDeath
 from aioloader.foundation.concurrency import Notification, deferred
 from aioloader.foundation.types import Chunk, ChunkResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+    from contextlib import AbstractAsyncContextManager
 
 # Chunks that a worker has at most: one being worked on and one waiting, so that it is never idle between chunks.
 OUTSTANDING = 2
@@ -377,3 +379,34 @@ class WorkerTable(Generic[H]):
             if not attempt.batch.abandoned:
                 self.resolve(attempt, self.failure)
         return [(handle, attempt) for handle in self.handles for attempt in handle.running.values()]
+
+
+class SupervisedExecutor(Executor, Generic[H]):
+    """Base of the executors whose workers are in a `WorkerTable`."""
+
+    _table: WorkerTable[H]
+
+    def serving(self) -> AbstractAsyncContextManager[None]:
+        return self._table.serving(self._supervise)
+
+    async def _supervise(self) -> None:
+        """Keep the workers alive; see `WorkerTable.serving`."""
+        raise NotImplementedError
+
+    def run(self, chunks: Sequence[Chunk]) -> Coroutine[Any, Any, ChunkResult]:
+        return self._table.run(chunks)
+
+    @property
+    def restarts(self) -> int:
+        """Return how many workers were replaced."""
+        return self._table.restarts
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Return the reason why no worker can be started, or None."""
+        return self._table.failure
+
+    @property
+    def queued(self) -> int:
+        """Return the number of chunks that wait for a worker."""
+        return self._table.queued

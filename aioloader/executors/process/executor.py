@@ -19,28 +19,26 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioloader.abc import Executor
 from aioloader.errors import LoaderClosedError
 from aioloader.executors.process.child import end_all, sent_program
 from aioloader.executors.process.handle import CLOSED_AT_START, ProcessHandle, SharedParts, stacks_of
 from aioloader.executors.process.messages import CURRENT, PLACE, stage_names
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
-from aioloader.executors.worker_table import CLOSE_S, WorkerTable
+from aioloader.executors.worker_table import CLOSE_S, SupervisedExecutor, WorkerTable
 from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from typing import Any, Self
+    from collections.abc import Sequence
+    from typing import Self
 
     from aioloader.abc import Program, SlabMemory
     from aioloader.executors.process.child import ChildProcess
     from aioloader.executors.transport import SentObject
-    from aioloader.foundation.types import Chunk, ChunkResult, WorkerState
+    from aioloader.foundation.types import WorkerState
 
 
-class ProcessExecutor(Executor):
+class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
     """Executor that runs chunks in worker processes.
 
     Args:
@@ -81,7 +79,7 @@ class ProcessExecutor(Executor):
         self._admin = Threads(1, "aioloader-admin")
         self._copies = Threads(1, "aioloader-copy")
         self._sent: SentObject | None = None
-        self._table: WorkerTable[ProcessHandle] = WorkerTable(timeout)
+        self._table = WorkerTable(timeout)
         self._table.count = workers
         self._shared: SharedParts | None = None
 
@@ -129,30 +127,9 @@ class ProcessExecutor(Executor):
         return True
 
     @property
-    def restarts(self) -> int:
-        """Return how many workers were replaced."""
-        return self._table.restarts
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Return the reason why no worker can be started, or None."""
-        return self._table.failure
-
-    @property
     def ready(self) -> int:
         """Return the number of workers that have loaded their program."""
         return self._table.ready
-
-    @property
-    def queued(self) -> int:
-        """Return the number of chunks that wait for a worker."""
-        return self._table.queued
-
-    def run(self, chunks: Sequence[Chunk]) -> Coroutine[Any, Any, ChunkResult]:
-        return self._table.run(chunks)
-
-    def serving(self) -> AbstractAsyncContextManager[None]:
-        return self._table.serving(self._supervise)
 
     async def _supervise(self) -> None:
         table = self._table

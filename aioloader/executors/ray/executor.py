@@ -21,22 +21,19 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from aioloader.abc import Executor
 from aioloader.errors import MissingPackageError, WorkerError
 from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.worker import RayWorker, pack_request, write_rows
 from aioloader.executors.retry import Outcome, UnsendableSamples, WorkerDeath
 from aioloader.executors.transport import read_error
-from aioloader.executors.worker_table import CLOSE_S, Attempt, WorkerHandle, WorkerTable
+from aioloader.executors.worker_table import CLOSE_S, Attempt, SupervisedExecutor, WorkerHandle, WorkerTable
 from aioloader.foundation.concurrency import Notify, loop_notifier
 from aioloader.foundation.types import INDEX, ChunkResult, WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable, Mapping
 
     from aioloader.abc import Program, SlabMemory
-    from aioloader.foundation.types import Chunk
 
 
 def ray_in_use() -> Any:
@@ -307,7 +304,7 @@ class ActorHandle(WorkerHandle):
         )
 
 
-class RayExecutor(Executor):
+class RayExecutor(SupervisedExecutor[ActorHandle]):
     """Executor that runs chunks in actors of the Ray cluster that this process is connected to.
 
     ::
@@ -347,7 +344,7 @@ class RayExecutor(Executor):
             raise ValueError(f"timeout must be more than 0 seconds, got {timeout}")
         if not num_cpus >= 0:
             raise ValueError(f"num_cpus must be at least 0, got {num_cpus}")
-        self._table: WorkerTable[ActorHandle] = WorkerTable(timeout)
+        self._table = WorkerTable(timeout)
         self._count = workers
         self._num_cpus = num_cpus
         self._resources = dict(resources or {})
@@ -390,22 +387,6 @@ class RayExecutor(Executor):
         client = self._client = RayClient(self._post, pickled_program(program), memory, options)
         table.count = self.workers
         table.handles = [ActorHandle(slot, client, table.timeout) for slot in range(table.count)]
-
-    @property
-    def restarts(self) -> int:
-        """Return how many actors were replaced."""
-        return self._table.restarts
-
-    @property
-    def queued(self) -> int:
-        """Return the number of chunks that wait for an actor."""
-        return self._table.queued
-
-    def run(self, chunks: Sequence[Chunk]) -> Coroutine[Any, Any, ChunkResult]:
-        return self._table.run(chunks)
-
-    def serving(self) -> AbstractAsyncContextManager[None]:
-        return self._table.serving(self._supervise)
 
     # -- supervision ---------------------------------------------------------------------------------------------------
 
