@@ -397,18 +397,6 @@ class StreamDataset:
 
 
 @runtime_checkable
-class ContinuedBatchSampler(Protocol):
-    """A batch sampler that may begin in the middle of an epoch.
-
-    Attributes:
-        first_position: number of the epoch's samples before its first batch. Random draws depend on it.
-    """
-
-    @property
-    def first_position(self) -> int: ...
-
-
-@runtime_checkable
 class ComputedBatchSampler(Protocol):
     """A batch sampler that can compute the batches of any epoch.
 

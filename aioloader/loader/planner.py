@@ -194,6 +194,7 @@ class EpochPlanner:
             _check_dataset(dataset)
         self._dataset = dataset
         self.options = options = _by_position(options)
+        self._computed = is_computed(options.batch_sampler)
         self.carried: tuple[int, Sequence[Any]] = (-1, ())
         self._warned = False
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
@@ -233,10 +234,14 @@ class EpochPlanner:
         return RandomSampler(self.length) if proposed is None else proposed
 
     @cached_property
+    def _positional(self) -> bool:
+        return is_positional(self.sampler)
+
+    @cached_property
     def _batches(self) -> Any:
         """Return the batch sampler, whose batches are this rank's if it computes them; None without one."""
         batches = self.options.batch_sampler
-        if self._world > 1 and is_computed(batches):
+        if self._world > 1 and self._computed:
             return RankBatchSampler(batches, self._rank, self._world, self._drops)
         return batches
 
@@ -248,13 +253,12 @@ class EpochPlanner:
         else:
             unit, length, fingerprint = "batches", self.length, self._fingerprint
             batches = self.options.batch_sampler
-            if is_computed(batches):
+            if self._computed:
                 unit = f"batches of {type(batches).__name__}"
                 order = description_fingerprint(batches.description())
             elif batches is None:
-                computed = is_positional(self.sampler)
-                order = self._order_fingerprint if computed else None
-                unit = f"{'positions' if computed else 'samples'} of {type(self.sampler).__name__}"
+                order = self._order_fingerprint if self._positional else None
+                unit = f"{'positions' if self._positional else 'samples'} of {type(self.sampler).__name__}"
         return {
             "order_version": ORDER_VERSION,
             "unit": unit,
@@ -276,7 +280,7 @@ class EpochPlanner:
         return [schedule.batch_size, schedule.rank, schedule.world]
 
     def _extent(self) -> int | None:
-        if self.streams or is_computed(self.options.batch_sampler):
+        if self.streams or self._computed:
             return None  # not known without computing all batches
         sampler = self.sampler if self.options.batch_sampler is None else self.options.batch_sampler
         return len(sampler) if hasattr(sampler, "__len__") else None
@@ -291,13 +295,13 @@ class EpochPlanner:
         consumed = self.next.consumed  # of an epoch that is to be resumed
         taken = len(self.next.taken)
         batches = self._batches
-        if is_computed(batches):
-            return batches.count(self.seed, self.next.epoch, consumed) - taken
+        if self._computed:
+            return int(batches.count(self.seed, self.next.epoch, consumed)) - taken
         if batches is not None:
             return steps_of(max(0, len(batches) - consumed), self._world, self._drops) - taken
         carried = 0
         carry = self.next.carry
-        if is_positional(self.sampler):
+        if self._positional:
             if carry is not None:
                 epoch = self.next.epoch
                 carried = PositionalStream(self.sampler, 0, epoch, tuple(carry)).length - len(self.sampler)
@@ -347,7 +351,7 @@ class EpochPlanner:
                 state=cursor.source_state,
                 carried=carried if epoch == cursor.epoch else None,
             )
-        if is_computed(self._batches):
+        if self._computed:
             return ComputedListPlan(self._batches, self.seed, cursor.epoch, cursor.consumed)
         if options.batch_sampler is not None:
             return ListPlan(
@@ -361,7 +365,7 @@ class EpochPlanner:
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 
     def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream:
-        if is_positional(self.sampler):
+        if self._positional:
             carry = None if cursor.carry is None else tuple(cursor.carry)
             return PositionalStream(self.sampler, self.seed, cursor.epoch, carry)
         return IteratedStream(self.sampler, cursor.epoch, cursor.carry, whole=self.schedule.world > 1)
@@ -413,12 +417,12 @@ class EpochPlanner:
                 "the samples of an IterableDataset cannot be computed again, so its receipts cannot be checked"
             )
         batches = self.options.batch_sampler
-        if is_computed(batches):
+        if self._computed:
             whole = whole_epoch(batches, self.seed, receipt.epoch)
             _compare(receipt, _batch_parts(receipt, whole), "batches")
         elif isinstance(batches, Sequence):
             _compare(receipt, _batch_parts(receipt, batches), "batches")
-        elif batches is None and is_positional(self.sampler):
+        elif batches is None and self._positional:
             stream = self._stream(EpochCursor(receipt.epoch, 0, receipt.carry))
             _compare(receipt, _parts(receipt, stream), "positions")
         else:

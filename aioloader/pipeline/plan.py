@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aioloader.abc import ContinuedBatchSampler
 from aioloader.errors import LoaderError
 from aioloader.foundation.dealing import Dealt, deal, steps_of
-from aioloader.foundation.protocols import implements
+from aioloader.foundation.protocols import has_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -543,21 +542,14 @@ class ComputedListPlan(Plan):
             batch = next(self._batches, None)
 
 
-def _first_position(batches: object) -> int:
-    """Return the number of samples before the first batch of a batch sampler of any class."""
-    if not implements(batches, ContinuedBatchSampler):
-        return 0
-    first: object = batches.first_position
-    return first if isinstance(first, int) else 0
-
-
 class ListPlan(Plan):
     """Batches of a batch sampler, which keeps its own carry. `consumed` counts those of all ranks. Iterated once.
 
     The constructor calls the sampler's ``__iter__``; its batches are read later, where they are made.
 
     Args:
-        batches: lists of indices, or `KeyedBatch`es; int64 arrays are used as they are.
+        batches: lists of indices, or `KeyedBatch`es; int64 arrays are used as they are. A batch sampler that begins
+            in the middle of an epoch has ``first_position``: the samples before its first batch, for the draws.
         epoch: the epoch.
         start: number of batches of all ranks to skip.
         rank, world: this process among `world` processes, to which the batches are dealt out.
@@ -582,7 +574,9 @@ class ListPlan(Plan):
         self._rank = rank
         self._world = world
         self._drop = drop
-        self._first = _first_position(batches)
+        sampler: Any = batches
+        first: object = sampler.first_position if has_attribute(sampler, "first_position") else 0
+        self._first = first if isinstance(first, int) else 0
         self._same = np.empty(0, np.int64)
 
     def __iter__(self) -> Iterator[BatchPlan]:

@@ -148,7 +148,7 @@ class RecordSchedule:
 
     @property
     def first_position(self) -> int:
-        """Return the number of samples before the current pass's first batch; see `ContinuedBatchSampler`."""
+        """Return the number of samples before the current pass's first batch; see `ListPlan`."""
         return self._part.first + self.passed_over * self._schedule.batch_size
 
     @property
