@@ -105,6 +105,11 @@ class Decoder(Generic[T_co]):
     Any other callable with these arguments is accepted too.
     """
 
+    @property
+    def foreign(self) -> bool:
+        """Return True if code of the caller runs in it, which may draw from global random generators."""
+        return False
+
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> T_co:
         """Make a sample.
 

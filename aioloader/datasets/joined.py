@@ -98,6 +98,8 @@ class ItemDecoder(Decoder[Any]):
         dataset: any object with items.
     """
 
+    foreign = True
+
     dataset: MapDataset[Any]
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Any:
@@ -147,10 +149,8 @@ class JoinedDecoder(Decoder[Any]):
 
     @property
     def foreign(self) -> bool:
-        """Return True if code of the caller runs in it, which may draw from global random generators."""
         return any(
-            isinstance(part.decoder, ItemDecoder) or not all(stage.native for stage in part.stages)
-            for part in self.parts
+            part.decoder.foreign or not all(stage.native for stage in part.stages) for part in self.parts
         )
 
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Any:

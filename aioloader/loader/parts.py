@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import ByteSource, Executor, FileMaps, PartialReads, Program
 from aioloader.batchify.stack import AsList, Stack
-from aioloader.datasets.joined import JoinedDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.auto import AutoExecutor
 from aioloader.executors.inline import InlineExecutor
@@ -231,7 +230,7 @@ class LoaderParts:
             not (in_bytes or self._planner.streams)
             or (self._batchify is not None and not lists)
             or not all(stage.native for stage in resolved.stages)
-            or (isinstance(decoder, JoinedDecoder) and decoder.foreign)
+            or (decoder is not None and decoder.foreign)
         )
         seed_globals = options.kind not in ("thread", "inline") and options.workers > 0
         return Program(

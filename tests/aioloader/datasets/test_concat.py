@@ -144,12 +144,16 @@ def test_a_transform_of_whole_samples_of_one_part(mixed: list[Any], expected: li
     assert_same(batches_of(ConcatDataset(parts).transform_first(CHAIN)), wanted)
 
 
-def test_global_draws_of_a_part_are_seeded(mixed: list[Any]) -> None:
+@pytest.mark.parametrize("nested", [False, True])
+def test_global_draws_of_a_part_are_seeded(mixed: list[Any], nested: bool) -> None:
     parts = [
         SimpleDataset(part).transform_first(lambda image: np.float64(np.random.random()))
         for part in mixed[:2]
     ]
-    with DataLoader(ConcatDataset(parts), 4, num_workers=1, seed=1, executor="process") as loader:
+    joined = ConcatDataset(parts)
+    if nested:
+        joined = ConcatDataset([joined, SimpleDataset(mixed[0]).transform_first(CHAIN)])
+    with DataLoader(joined, 4, num_workers=1, seed=1, executor="process") as loader:
         first = copies(loader)
         loader.set_epoch(0)
         assert_same(copies(loader), first)
