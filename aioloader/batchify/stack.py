@@ -78,11 +78,11 @@ class Part:
         function: the function.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Any) -> None:
+        self.function: Callable[..., Any] = function
         self._draws = accepts_rng(function)
         self._allocates = implements(function, AllocatingBatchify, instead_of="__call__")
-        self._collate_draws = implements(function, AllocatingBatchify) and accepts_rng(function.collate)
+        self._collate_draws = self._allocates and accepts_rng(function.collate)
 
     def __call__(self, samples: Sequence[Any], rng: Rng, **out: Any) -> Any:
         """Collate, without memory from elsewhere.
