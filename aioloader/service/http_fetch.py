@@ -30,6 +30,7 @@ import selectors
 import socket
 import ssl
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
@@ -46,7 +47,7 @@ from aioloader.service.schedule import Room, Turn
 from aioloader.service.web_urls import HostRule, WebAddress, check_addresses, redirected
 from aioloader.storage.cache.base import Cache, MemoryCache, PlacedSpans
 from aioloader.storage.cache.source import file_key
-from aioloader.storage.remote.failures import RETRIED_STATUSES, backoff_s
+from aioloader.storage.remote.failures import REDIRECTS, RETRIED_STATUSES, pause_of, retry_pause_s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -160,7 +161,6 @@ def _span(url: str, tag: str, nbytes: int) -> PlacedSpans:
 # Not `select`, which takes no descriptor above 1023; Windows has no other one.
 _Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
 NOT_MODIFIED = 304
 DEFAULT_USER_AGENT = f"aioloader/{__version__}"
 
@@ -405,7 +405,8 @@ def _check_head(
 ) -> int:
     """Return the bytes that are announced, 0 for none."""
     if status in RETRIED_STATUSES:
-        raise AgainError(f"the server responded with status {status}", status, pause_of(headers))
+        pause_s = pause_of(headers, time.time())
+        raise AgainError(f"the server responded with status {status}", status, pause_s)
     name, kind = address.name, address.scheme
     # A part that was not asked for is not the object.
     if status != 200 and not (status == 206 and ranged):
@@ -466,12 +467,6 @@ def _is_complete(status: int, headers: dict[str, str], nbytes: int, ended: bool)
         span = _CONTENT_RANGE.match(headers.get("content-range", ""))
         return span is not None and span[2] is not None and int(span[2]) == nbytes
     return ended or headers.get("content-length") == str(nbytes)
-
-
-def pause_of(headers: dict[str, str]) -> float:
-    """Return the seconds that a server asks to wait in ``Retry-After``; 0 for none, and for a date."""
-    asked = headers.get("retry-after", "").strip()
-    return float(asked) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0.0
 
 
 def location_of(headers: dict[str, str]) -> str | None:
@@ -610,8 +605,9 @@ class WebClient:
                 final, response = await self._follow(address, first, known)
             except AgainError as problem:
                 last.append(problem)
-                pause = max(problem.pause_s, backoff_s(attempt, random.random()))
-                if attempt == self._attempts or anyio.current_time() + pause >= deadline:
+                left_s = deadline - anyio.current_time()
+                pause = retry_pause_s(attempt, random.random(), asked_s=problem.pause_s, left_s=left_s)
+                if attempt == self._attempts or pause is None:
                     reason = f"{problem.reason} ({attempt} attempt{'s' * (attempt > 1)})"
                     error = ImageFetchError(address.name, reason, status=problem.status, kind=address.scheme)
                     raise error from problem.__cause__

@@ -6,8 +6,9 @@ import anyio
 from anyio.abc import ByteStream
 
 from aioloader.errors import ImageReferenceError
-from aioloader.service.http_fetch import REDIRECTS, AgainError, BodyRoom, Connection, Response, exchange
+from aioloader.service.http_fetch import AgainError, BodyRoom, Connection, Response, exchange
 from aioloader.service.web_urls import parse_web_url, redirected
+from aioloader.storage.remote.failures import REDIRECTS
 from tests.fuzz.references import check_shown
 from tests.fuzz.target import Draw, Finding, change, dictionary, pick
 

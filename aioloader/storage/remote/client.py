@@ -42,9 +42,9 @@ from aioloader.storage.remote.failures import (
     NO_SERVER,
     Kind,
     RequestFailure,
-    backoff_s,
     classify,
     remote_error,
+    retry_pause_s,
 )
 from aioloader.storage.remote.transport import (
     Level,
@@ -431,23 +431,18 @@ class Client:
                 failure = await self._attempt(call, pending)
                 if failure is None:
                     return
-                pause = failure.pause_s + backoff_s(pending.attempts, self._random.random())
-                deadline = call.deadline
-                if failure.kind in NO_SERVER and self._offline:
-                    failure = failure._replace(advice=_NOT_CACHED)
-                    deadline = min(deadline, pending.since + OPENING_S)
-                if not failure.again or monotonic() + pause >= deadline:
+                pause = self._pause(
+                    failure,
+                    *pending.range[:3],
+                    attempts=pending.attempts,
+                    since=pending.since,
+                    now=monotonic(),
+                    deadline=call.deadline,
+                    timeout_s=call.timeout_s,
+                )
+                if isinstance(pause, RemoteReadError):
                     self._finish(call, pending)
-                    url, offset, length, _ = pending.range
-                    call.failures[pending.number] = remote_error(
-                        failure,
-                        url,
-                        offset=offset,
-                        length=length,
-                        attempts=pending.attempts,
-                        seconds=monotonic() - pending.since,
-                        timeout_s=call.timeout_s,
-                    )
+                    call.failures[pending.number] = pause
                     return
                 self._limiter.release()
                 acquired = False
@@ -462,6 +457,37 @@ class Client:
             if acquired:
                 self._limiter.release()
             call.pending.discard(pending)
+
+    def _pause(
+        self,
+        failure: RequestFailure,
+        url: str,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        attempts: int,
+        since: float,
+        now: float,
+        deadline: float,
+        timeout_s: float,
+    ) -> float | RemoteReadError:
+        """Return the seconds to wait before the next attempt, or the error if there is to be none."""
+        if failure.kind in NO_SERVER and self._offline:
+            failure = failure._replace(advice=_NOT_CACHED)
+            deadline = min(deadline, since + OPENING_S)
+        share = self._random.random()
+        pause = retry_pause_s(attempts, share, asked_s=failure.pause_s, left_s=deadline - now)
+        if failure.again and pause is not None:
+            return pause
+        return remote_error(
+            failure,
+            url,
+            offset=offset,
+            length=length,
+            attempts=attempts,
+            seconds=now - since,
+            timeout_s=timeout_s,
+        )
 
     async def _attempt(self, call: _Call, pending: PendingRequest) -> RequestFailure | None:
         """Send one request for a range; return None if the range is done."""
@@ -816,7 +842,6 @@ class Client:
                 failure = self._note(classify(error))
             if response:
                 return response[0]
-            pause = failure.pause_s + backoff_s(attempts, self._random.random())
             now = anyio.current_time()
             # The name of a server in use may be unknown for a moment; at first it is more likely a wrong name.
             nowhere = failure.kind == Kind.NOWHERE and attempts >= _NOWHERE_ATTEMPTS
@@ -824,11 +849,17 @@ class Client:
             long = nowhere or now - begin >= _UNREACHED_S
             if go_offline is not None and long and not reached and go_offline(failure.text):
                 return None
-            if failure.kind in NO_SERVER and self._offline:
-                failure = failure._replace(advice=_NOT_CACHED)
-                timeout_s = min(timeout_s, OPENING_S)
-            if not failure.again or nowhere or now + pause >= begin + timeout_s:
-                raise remote_error(failure, url, attempts=attempts, seconds=now - begin, timeout_s=timeout_s)
+            pause = self._pause(
+                failure._replace(again=failure.again and not nowhere),
+                url,
+                attempts=attempts,
+                since=begin,
+                now=now,
+                deadline=begin + timeout_s,
+                timeout_s=timeout_s,
+            )
+            if isinstance(pause, RemoteReadError):
+                raise pause
             await anyio.sleep(pause)
             self.counters.retries += 1
 

@@ -2,22 +2,35 @@
 
 The client library raises a few types and puts the rest into the message: a status code, or the kind of a connection
 error. This module classifies them.
+
+Sources of the headers that ask to wait: RFC 9110, section 10.2.3 (Retry-After), and of the Hugging Face Hub,
+https://huggingface.co/docs/hub/rate-limits (RateLimit).
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioloader.errors import ObjectChangedError, ObjectDeniedError, ObjectMissingError, RemoteReadError
 from aioloader.storage.urls import redact_url
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 5.0
+_MOST_PAUSE_S = 3600.0
 
 _STATUS = re.compile(r"status code: (\d{3})")
 RETRIED_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
 BUSY_STATUSES = frozenset((429, 503))
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+# Of a header that is searched.
+_MOST_HEADER = 4096
+# "resolvers";r=0;t=123: no request is left, and the window ends in 123 seconds.
+_WINDOW = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,6})\b")
 _HOPELESS = re.compile(
     r"certificate|InvalidDnsName|InvalidContentType|URL scheme is not allowed|builder error|following redirect",
     re.IGNORECASE,
@@ -148,14 +161,36 @@ def _first_line(text: str) -> str:
 _REASONS = {"Timeout": "no response in time", "Connect": "cannot connect"}
 
 
-def backoff_s(attempt: int, share: float) -> float:
-    """Return the seconds to wait before the next attempt: exponential backoff, full jitter.
+def pause_of(headers: Mapping[str, str], now: float) -> float:
+    """Return the seconds that the server asks to wait before the next request, at most an hour; 0 if it does not.
+
+    Args:
+        headers: by their names in lower case.
+        now: seconds since the epoch.
+    """
+    after = headers.get("retry-after", "")[:_MOST_HEADER].strip()
+    if re.fullmatch(r"[0-9]{1,9}", after):
+        return min(float(after), _MOST_PAUSE_S)
+    if after:
+        try:
+            return min(max(0.0, parsedate_to_datetime(after).timestamp() - now), _MOST_PAUSE_S)
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
+    window = _WINDOW.search(headers.get("ratelimit", "")[:_MOST_HEADER])
+    return 0.0 if window is None else min(float(window[1]), _MOST_PAUSE_S)
+
+
+def retry_pause_s(attempt: int, share: float, *, asked_s: float, left_s: float) -> float | None:
+    """Return the seconds to wait before the next attempt: exponential backoff, full jitter; None if no time is left.
 
     Args:
         attempt: number of attempts so far, from 1.
         share: drawn uniformly from [0, 1).
+        asked_s: seconds that the server asks to wait; the backoff comes after them.
+        left_s: seconds until the deadline of all attempts.
     """
-    return share * min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempt - 1, 16))
+    pause = asked_s + share * min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempt - 1, 16))
+    return pause if pause < left_s else None
 
 
 def remote_error(

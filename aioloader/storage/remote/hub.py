@@ -33,9 +33,15 @@ from urllib.parse import urljoin
 
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.version import __version__
-from aioloader.storage.remote.failures import Kind, RequestFailedError, RequestFailure, classify, status_of
-from aioloader.storage.remote.hub_answers import (
+from aioloader.storage.remote.failures import (
     REDIRECTS,
+    Kind,
+    RequestFailedError,
+    RequestFailure,
+    classify,
+    status_of,
+)
+from aioloader.storage.remote.hub_answers import (
     Answer,
     FileState,
     FolderPage,

@@ -1,19 +1,24 @@
 """Answers of the Hugging Face Hub: their meaning, and the failures that they report. Pure.
 
 Sources of the headers: `get_hf_file_metadata` of the package huggingface_hub (X-Repo-Commit, X-Linked-ETag,
-X-Linked-Size; X-Error-Code, X-Error-Message), https://huggingface.co/docs/hub/rate-limits (RateLimit), RFC 9110,
-sections 10.2.3 (Retry-After) and 14.4 (Content-Range), RFC 8288 (Link). A server may send anything: every field is
-checked.
+X-Linked-Size; X-Error-Code, X-Error-Message), RFC 9110, section 14.4 (Content-Range), RFC 8288 (Link). A server may
+send anything: every field is checked.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioloader.storage.remote.failures import BUSY_STATUSES, RETRIED_STATUSES, Kind, RequestFailure
+from aioloader.storage.remote.failures import (
+    BUSY_STATUSES,
+    REDIRECTS,
+    RETRIED_STATUSES,
+    Kind,
+    RequestFailure,
+    pause_of,
+)
 from aioloader.storage.urls import is_commit
 
 if TYPE_CHECKING:
@@ -21,10 +26,7 @@ if TYPE_CHECKING:
 
     from aioloader.storage.urls import HubFile
 
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
-
 _MOST_NBYTES = 1 << 62
-_MOST_PAUSE_S = 3600.0
 _MOST_MESSAGE = 200
 # Of a header that is searched.
 _MOST_HEADER = 4096
@@ -32,8 +34,6 @@ _ETAG = re.compile(r'(?:W/)?"?([\x21\x23-\x7e]{1,256}?)"?')
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _CONTENT_RANGE = re.compile(r"bytes (?:[0-9]{1,19}-[0-9]{1,19}|\*)/([0-9]{1,19})")
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next"?')
-# "resolvers";r=0;t=123: no request is left, and the window ends in 123 seconds.
-_WINDOW = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,6})\b")
 
 
 class Answer(NamedTuple):
@@ -216,25 +216,6 @@ def failure_of(
             advice = f"check the path; the files are listed at {page}/tree/{file.revision}"
         return RequestFailure(Kind.MISSING, False, text, advice=advice)
     return RequestFailure(Kind.REFUSED, False, text)
-
-
-def pause_of(headers: Mapping[str, str], now: float) -> float:
-    """Return the seconds that the server asks to wait before the next request, at most an hour; 0 if it does not.
-
-    Args:
-        headers: by their names in lower case.
-        now: seconds since the epoch.
-    """
-    after = headers.get("retry-after", "")[:_MOST_HEADER].strip()
-    if re.fullmatch(r"[0-9]{1,9}", after):
-        return min(float(after), _MOST_PAUSE_S)
-    if after:
-        try:
-            return min(max(0.0, parsedate_to_datetime(after).timestamp() - now), _MOST_PAUSE_S)
-        except (ValueError, TypeError, OverflowError):
-            return 0.0
-    window = _WINDOW.search(headers.get("ratelimit", "")[:_MOST_HEADER])
-    return 0.0 if window is None else min(float(window[1]), _MOST_PAUSE_S)
 
 
 def _etag(text: Any) -> str | None:

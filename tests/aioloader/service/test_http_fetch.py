@@ -440,11 +440,25 @@ def test_attempts_end(server: RawServer, get: Get) -> None:
     assert len(server.heads) == 4
 
 
-@with_cases("asked", ["3600", "99999999", "\xb2", "1e9", "-1", "Wed, 21 Oct 2026 07:28:00 GMT", ""])
-def test_a_pause_longer_than_the_deadline_is_not_waited_for(server: RawServer, get: Get, asked: str) -> None:
+@with_cases(
+    ("asked", "requests"),
+    [
+        ("3600", 1),
+        ("99999999", 1),
+        ("Fri, 31 Dec 9999 00:00:00 GMT", 1),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 2),
+        ("\xb2", 2),
+        ("1e9", 2),
+        ("-1", 2),
+        ("", 2),
+    ],
+)
+def test_a_pause_longer_than_the_deadline_is_not_waited_for(
+    server: RawServer, get: Get, asked: str, requests: int
+) -> None:
     with pytest.raises(ImageFetchError, match="503"):
         get("/x", answer(status=503, Retry_After=asked), attempts=2)
-    assert len(server.heads) == (1 if asked.isascii() and asked.isdigit() else 2)
+    assert len(server.heads) == requests
 
 
 @with_cases("status", [204, 304, 400, 401, 403, 404, 410, 451, 999])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioloader.storage.remote.client import AdaptiveLimit, Latencies
-from aioloader.storage.remote.failures import LONGEST_BACKOFF_S, Kind, backoff_s, classify
+from aioloader.storage.remote.failures import LONGEST_BACKOFF_S, Kind, classify, retry_pause_s
 from tests.cases import with_cases
 
 
@@ -93,10 +93,14 @@ def test_a_gap_is_as_large_as_the_bytes_that_arrive_in_the_time_of_a_response() 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
 def test_pauses_grow_and_are_bounded(share: float) -> None:
-    pauses = [backoff_s(attempt, share) for attempt in (1, 2, 3, 5, 8, 100, 100_000)]
+    pauses = [
+        retry_pause_s(attempt, share, asked_s=2.0, left_s=60.0) for attempt in (1, 2, 3, 5, 8, 100, 100_000)
+    ]
+    assert None not in pauses
     assert pauses == sorted(pauses)
-    assert pauses[0] <= 0.1
-    assert pauses[-1] == share * LONGEST_BACKOFF_S
+    assert 2.0 <= pauses[0] <= 2.1
+    assert pauses[-1] == 2.0 + share * LONGEST_BACKOFF_S
+    assert retry_pause_s(1, share, asked_s=2.0, left_s=2.0) is None
 
 
 class _Library(Exception):

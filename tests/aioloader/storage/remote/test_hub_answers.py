@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioloader.storage.remote.failures import Kind, RequestFailedError, classify
+from aioloader.storage.remote.failures import Kind, RequestFailedError, classify, pause_of
 from aioloader.storage.remote.hub import _location_of
 from aioloader.storage.remote.hub_answers import (
     Answer,
@@ -22,7 +22,6 @@ from aioloader.storage.remote.hub_answers import (
     is_empty_file,
     is_missing_entry,
     page_of,
-    pause_of,
     state_of,
 )
 from aioloader.storage.remote.stores import hub_endpoint, hub_token
