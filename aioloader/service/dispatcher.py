@@ -25,8 +25,7 @@ from aioloader.errors import (
     single,
 )
 from aioloader.foundation.concurrency import Notification, deferred
-from aioloader.service.image_cache import ImageCache, nbytes_of
-from aioloader.service.jobs import ChunkInWork, HeaderRead, Job, Request, Shared, Waiter
+from aioloader.service.jobs import ChunkInWork, HeaderRead, Job, Request, Shared, Waiter, nbytes_of
 from aioloader.service.making import Outcome
 from aioloader.service.references import SOURCES
 from aioloader.service.schedule import Room, Schedule, Turn
@@ -36,6 +35,7 @@ from aioloader.transforms.formats import LongHeaderError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable
 
+    from aioloader.foundation.lru_cache import LRUCache
     from aioloader.service.making import ImageMaker
     from aioloader.service.options import ServiceOptions
     from aioloader.service.references import Reference, ReferenceReader
@@ -197,7 +197,7 @@ class Dispatcher:
     def __init__(
         self,
         reader: ReferenceReader,
-        cache: ImageCache,
+        cache: LRUCache[Hashable, tuple[Any]],
         maker: ImageMaker,
         options: ServiceOptions,
         trace: ServiceTrace | None,
@@ -318,7 +318,7 @@ class Dispatcher:
 
     def _kept(self, reference: Reference, share: Hashable | None) -> tuple[Any] | None:
         """Return the image that the cache has, in a tuple; None if it has to be made, or is being made."""
-        if share is None or share in self._shared or not (self._cache.enabled and reference.names_bytes):
+        if share is None or share in self._shared or not (self._cache.limit and reference.names_bytes):
             return None
         return self._cache.get(share)
 
@@ -503,7 +503,7 @@ class Dispatcher:
         self._reads.hold(job, 1)
         version = None if job.image.key is None else (job.image.key, job.draw)
         if version is not None and version != job.share:
-            found = self._cache.get(version) if self._cache.enabled else None
+            found = self._cache.get(version) if self._cache.limit else None
             if found is not None:
                 self._end(job, Outcome(found[0], 0, None), kept=True)
                 return
@@ -640,11 +640,12 @@ class Dispatcher:
                 waiter.settle(error=_copy(outcome.error) if place else outcome.error)
             return
         key = None if job.image is None else job.image.key
-        keeps = self._cache.enabled and key is not None
+        keeps = self._cache.limit > 0 and key is not None
         if not kept:
             self.counters.made += 1
             if keeps:
-                self._cache.put((key, job.draw), outcome.value, max(outcome.nbytes, nbytes_of(outcome.value)))
+                nbytes = max(outcome.nbytes, nbytes_of(outcome.value))
+                self._cache.put((key, job.draw), (outcome.value,), nbytes)
         value = Shared(outcome.value, job.reference.name) if keeps or len(waiters) > 1 else outcome.value
         for waiter in waiters:
             waiter.settle(value)

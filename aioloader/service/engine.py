@@ -11,11 +11,11 @@ from aioloader.executors.owners import claim
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
 from aioloader.executors.thread import ThreadExecutor
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.threads import Threads
 from aioloader.loader.outputs import make_converter
 from aioloader.observability.trace import Tracer
 from aioloader.service.dispatcher import Dispatcher
-from aioloader.service.image_cache import ImageCache
 from aioloader.service.making import ImageMaker, ReferenceDecoder, processor_stages
 from aioloader.service.probe import decoding
 from aioloader.service.references import ReferenceReader
@@ -23,6 +23,8 @@ from aioloader.service.requests import ImageRequests
 from aioloader.service.stats import ServiceStats, ServiceTrace, percentiles
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from aioloader.abc import Executor
     from aioloader.service.options import ServiceOptions
 
@@ -68,7 +70,9 @@ class ServiceEngine:
         self._memory: SlabMemory | None = None
         self._threads: Threads | None = None
         self._maker: ImageMaker | None = None
-        self.cache = ImageCache(options.cache_limit)
+        # In tuples, because an image may be None. Arrays are in slab memory; small ones in separate memory. What is
+        # dropped stays valid where a caller holds it.
+        self.cache: LRUCache[Hashable, tuple[Any]] = LRUCache(options.cache_limit)
         self.executor: Executor | None = None
         self.dispatcher: Dispatcher | None = None
         self.requests: ImageRequests | None = None
@@ -181,7 +185,7 @@ class ServiceEngine:
             cache_hits=cache.hits,
             cache_misses=cache.misses,
             cached=len(cache),
-            cache_nbytes=cache.nbytes,
+            cache_nbytes=cache.size,
             held_nbytes=dispatcher.held_nbytes,
             memory_used=used,
             memory_peak=peak,

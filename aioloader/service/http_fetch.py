@@ -31,7 +31,6 @@ import socket
 import ssl
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +40,7 @@ import numpy as np
 from anyio.abc import SocketAttribute
 
 from aioloader.errors import ImageFetchError, ImageTooLargeError, MissingPackageError
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.version import __version__
 from aioloader.service.schedule import Room, Turn
@@ -90,7 +90,7 @@ class FetchedCache:
         self._lock = threading.Lock()
         self._opened = False
         self._cache: Cache | None = None
-        self._known: OrderedDict[str, KnownVersion] = OrderedDict()
+        self._known: LRUCache[str, KnownVersion] = LRUCache(_MOST_KNOWN)
 
     def open(self) -> None:
         """Open the cache, unless it is open. If its disk is full, there is none, and a warning is logged.
@@ -118,10 +118,7 @@ class FetchedCache:
 
     def remember(self, url: str, version: KnownVersion) -> None:
         """Remember the version of a URL whose bytes were added."""
-        self._known[url] = version
-        self._known.move_to_end(url)
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._known.put(url, version)
 
     def load(self, url: str, tag: str, nbytes: int) -> memoryview | None:
         """Return the bytes of a version of a URL; None if they are not there."""

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import sys
+import types
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,9 +17,10 @@ import numpy as np
 
 from aioloader.errors import ImageError, ImageTimeoutError
 from aioloader.foundation.pytree import flatten
+from aioloader.transforms.pillow import is_pillow_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
     from aioloader.foundation.types import WorkSpan
     from aioloader.service.references import ReadImage, Reference
@@ -23,6 +29,11 @@ if TYPE_CHECKING:
 Phase = Literal["queue", "read", "work", "done"]
 
 _UNCHANGEABLE = (type(None), bool, int, float, complex, str, bytes, np.number, np.bool_)
+_WITHOUT_PARTS = frozenset((str, bytes, bytearray, int, float, bool, complex, types.NoneType))
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+_NOT_ITS_OWN = (type, types.ModuleType, types.FunctionType, types.MethodType)
+# Pillow stores pixels of three bands in four bytes.
+_PIXEL_NBYTES = {"1": 1, "L": 1, "P": 1}
 
 
 class ResultSize(NamedTuple):
@@ -289,3 +300,48 @@ class Waiter:
         phase = "admission" if self.job is None else self.job.phase
         assert self.request.timeout is not None
         return ImageTimeoutError(self.asked.name, self.request.timeout, phase)
+
+
+def nbytes_of(value: Any) -> int:
+    """Return the bytes of a value: arrays, tensors, images of Pillow, texts, and all else with what is in it.
+
+    Of an object whose own code fails it is more than any cache keeps.
+    """
+    seen: dict[int, Any] = {}
+    left = [value]
+    nbytes = 0
+    while left:
+        each = left.pop()
+        if id(each) not in seen and not isinstance(each, _NOT_ITS_OWN):
+            seen[id(each)] = each
+            try:
+                own, parts = _parts(each)
+            except Exception:
+                return sys.maxsize
+            nbytes += own
+            left += parts
+    return nbytes
+
+
+def _parts(value: Any) -> tuple[int, Iterable[Any]]:
+    """Return the bytes of a value without those of its parts, and the parts."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes, value.ravel().tolist() if value.dtype.hasobject else ()
+    if type(value) in _WITHOUT_PARTS:
+        return sys.getsizeof(value), ()
+    if is_pillow_image(value):
+        return value.width * value.height * _PIXEL_NBYTES.get(value.mode, 4), ()
+    own = sys.getsizeof(value)
+    if isinstance(value, Mapping):
+        return own, (*value.keys(), *value.values())
+    if isinstance(value, _CONTAINERS):
+        return own, value
+    if dataclasses.is_dataclass(value):
+        return own, [getattr(value, each.name) for each in dataclasses.fields(value)]
+    given = getattr(value, "nbytes", None)  # of a tensor, or an array of JAX
+    if isinstance(given, int):
+        return given, ()
+    try:
+        return own, vars(value).values()
+    except TypeError:
+        return own, ()

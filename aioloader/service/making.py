@@ -38,12 +38,12 @@ from aioloader.transforms.formats import count_frames
 from aioloader.transforms.raw import encode_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from aioloader.abc import DecodingProcessor, Executor, SlabMemory
+    from aioloader.foundation.lru_cache import LRUCache
     from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import Array, ItemLocation, RowLayout
-    from aioloader.service.image_cache import ImageCache
     from aioloader.service.jobs import ChunkInWork, Job
     from aioloader.service.options import ServiceOptions
 
@@ -175,7 +175,7 @@ class ImageMaker:
         options: ServiceOptions,
         *,
         exif: str,
-        cache: ImageCache,
+        cache: LRUCache[Hashable, tuple[Any]],
         threads: Threads,
     ) -> None:
         self.executor = executor

@@ -30,6 +30,7 @@ from aioloader.errors import (
     ImageServiceError,
     ImageTooLargeError,
 )
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.validation import at_least
 from aioloader.service.http_fetch import FetchedCache, KnownVersion
@@ -139,7 +140,7 @@ class DatasetItems:
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._open: dict[int, _OpenDataset] = {}
+        self._open: LRUCache[int, _OpenDataset] = LRUCache(_MOST_OPEN)
 
     async def read(self, dataset: MapDataset[Any], index: int, name: str) -> bytes | memoryview:
         """Return the encoded image of an item: its bytes where the dataset has them and no transforms, or its pixels.
@@ -150,16 +151,16 @@ class DatasetItems:
 
         Cancellation returns at once; the thread ends the reading.
         """
-        opened = self._open.pop(id(dataset), None) or _OpenDataset(dataset)
-        self._open[id(dataset)] = opened  # the last one
-        if len(self._open) > _MOST_OPEN:
-            self._threads.start(self._open.pop(next(iter(self._open))).close)
+        opened = self._open.get(id(dataset))
+        if opened is None:
+            opened = _OpenDataset(dataset)
+            for old in self._open.put(id(dataset), opened):
+                self._threads.start(old.close)
         return await self._threads.run_abandonable(opened.read, index, name)
 
     async def aclose(self) -> None:
         """Close all sources, those in use when their items have been read."""
-        opened, self._open = list(self._open.values()), {}
-        for each in opened:
+        for each in self._open.shrink(0):
             await self._threads.run(each.close)
 
 

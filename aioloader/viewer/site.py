@@ -8,7 +8,6 @@ Addresses of pages and images, on the server and in an export. No code here perf
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
@@ -19,6 +18,7 @@ import numpy as np
 from aioloader.formats.collection import IMAGE, Collection, Contents, LabelChunk, NoSuchRecordError, Record
 from aioloader.formats.sample_fields import printable
 from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.threads import Threads
 from aioloader.viewer.draws import Draw, Draws
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage, fitted, label_text, parse_label
@@ -266,40 +266,16 @@ class _Making:
         self.error: Exception | None = None
 
 
-class Cache:
-    """Cache with a size limit in bytes, which evicts the least recently used values first.
-
-    Only the thread of the event loop uses it.
+class Cache(LRUCache["Hashable", Any]):
+    """Cache that makes the values that it does not have. Only the thread of the event loop uses it.
 
     Args:
-        most_nbytes: limit of the total size of the values.
+        limit: most bytes of all values together.
     """
 
-    def __init__(self, most_nbytes: int) -> None:
-        self.most_nbytes = most_nbytes
-        self.nbytes = 0
-        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
         self._making: dict[Hashable, _Making] = {}
-
-    def get(self, key: Hashable) -> Any:
-        """Return the value of a key, or None."""
-        held = self._held.get(key)
-        if held is None:
-            return None
-        self._held.move_to_end(key)
-        return held[0]
-
-    def put(self, key: Hashable, value: Any, nbytes: int) -> None:
-        """Store a value, unless it alone exceeds the limit."""
-        if key in self._held:
-            self.nbytes -= self._held.pop(key)[1]
-        if nbytes > self.most_nbytes:
-            return
-        self._held[key] = (value, nbytes)
-        self.nbytes += nbytes
-        while self.nbytes > self.most_nbytes:
-            _, (_, dropped) = self._held.popitem(last=False)
-            self.nbytes -= dropped
 
     async def all(
         self, keys: Sequence[Key], make: Callable[[Key], Value], threads: Threads, tasks: TaskGroup | None

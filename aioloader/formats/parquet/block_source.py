@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,6 +11,7 @@ import numpy as np
 
 from aioloader.abc import ByteSource
 from aioloader.errors import ForkedError, MissingPackageError, RemoteReadError, SampleFormatError, single
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ReadPlan
 
@@ -106,22 +106,21 @@ class BlockCache:
         self._load = load
         self._estimate = estimate
         self.limit_nbytes = limit_nbytes
-        self._faulty: OrderedDict[int, SampleFormatError] = OrderedDict()
+        self._faulty: LRUCache[int, SampleFormatError] = LRUCache(_MOST_FAULTY)
         self._reset()
 
     def _reset(self) -> None:
         """Begin without any block: a fork has none of the threads that load some."""
         self._pid = os.getpid()
         self._changed = threading.Condition()
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._blocks: LRUCache[int, Block] = LRUCache(self.limit_nbytes)
         self._loads: dict[int, _Load] = {}
-        self._kept_nbytes = 0
         self._loading_nbytes = 0
 
     @property
     def kept_nbytes(self) -> int:
         """Return the bytes of the blocks in the cache."""
-        return self._kept_nbytes
+        return self._blocks.size
 
     def holds(self, number: int) -> bool:
         """Return whether a block is in the cache, or is being loaded."""
@@ -130,10 +129,7 @@ class BlockCache:
     def peek(self, number: int) -> Block | None:
         """Return a block if it is in the cache; never waits."""
         with self._changed:
-            block = None if self._pid != os.getpid() else self._blocks.get(number)
-            if block is not None:
-                self._blocks.move_to_end(number)
-            return block
+            return None if self._pid != os.getpid() else self._blocks.get(number)
 
     def get(self, number: int) -> Block:
         """Return a block; load it, or wait for the thread that loads it, if it is not in the cache.
@@ -147,10 +143,10 @@ class BlockCache:
             with self._changed:
                 block = self._blocks.get(number)
                 if block is not None:
-                    self._blocks.move_to_end(number)
                     return block
-                if number in self._faulty:
-                    raise self._faulty[number].with_traceback(None)
+                error = self._faulty.get(number)
+                if error is not None:
+                    raise error.with_traceback(None)
                 load = self._loads.get(number)
                 mine = load is None
                 if load is None:
@@ -177,10 +173,9 @@ class BlockCache:
         finally:
             with self._changed:
                 self._loading_nbytes -= nbytes
-                if load.block is not None and load.block.nbytes <= self.limit_nbytes:
-                    self._blocks[number] = load.block
-                    self._kept_nbytes += load.block.nbytes
-                    self._drop(self.limit_nbytes - self._loading_nbytes)
+                if load.block is not None:
+                    self._blocks.put(number, load.block, load.block.nbytes)
+                    self._blocks.shrink(self.limit_nbytes - self._loading_nbytes)
                 if isinstance(load.error, SampleFormatError):
                     self._remember(number, load.error)
                 del self._loads[number]
@@ -190,9 +185,7 @@ class BlockCache:
     def _remember(self, number: int, error: SampleFormatError) -> None:
         """Keep the error of a damaged block, without the frames that hold its bytes."""
         error.__cause__ = error.__context__ = error.__traceback__ = None
-        self._faulty[number] = error
-        if len(self._faulty) > _MOST_FAULTY:
-            self._faulty.popitem(last=False)
+        self._faulty.put(number, error)
 
     def _reserve(self, number: int) -> int:
         """Wait until there is room for a block; return the bytes that are reserved for it."""
@@ -202,19 +195,13 @@ class BlockCache:
             while self._loading_nbytes and self._loading_nbytes + nbytes > self.limit_nbytes:
                 self._changed.wait()
             self._loading_nbytes += nbytes
-            self._drop(self.limit_nbytes - self._loading_nbytes)
+            self._blocks.shrink(self.limit_nbytes - self._loading_nbytes)
         return nbytes
-
-    def _drop(self, limit: int) -> None:
-        """Drop blocks until those that are left have at most `limit` bytes."""
-        while self._blocks and self._kept_nbytes > limit:
-            _, block = self._blocks.popitem(last=False)
-            self._kept_nbytes -= block.nbytes
 
     def clear(self) -> None:
         """Drop all blocks."""
         with self._changed:
-            self._drop(0)
+            self._blocks.clear()
 
 
 Failures = list[tuple[int, BaseException]]

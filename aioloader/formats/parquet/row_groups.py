@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
@@ -31,6 +30,7 @@ from aioloader.formats.parquet.footer import (
 )
 from aioloader.formats.parquet.pages import PageSizes, RangeFile, chunk_sizes, read_header
 from aioloader.formats.parquet.table import LARGEST_GROUP_NBYTES, lay_out_blocks
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.types import Spans
 from aioloader.storage.urls import is_url, redact_url
 
@@ -99,8 +99,8 @@ class RowGroupReader:
         self._modified = modified
         self._checksums = checksums
         self._lock = threading.Lock()
-        self._metadata: OrderedDict[int, Any] = OrderedDict()
-        self._cursors: OrderedDict[tuple[int, int], _Cursor] = OrderedDict()
+        self._metadata: LRUCache[int, Any] = LRUCache(_KEPT_METADATA)
+        self._cursors: LRUCache[tuple[int, int], _Cursor] = LRUCache(_KEPT_CURSORS)
         self._turns: dict[tuple[int, int], threading.Lock] = {}
         self.paths: Sequence[str] = _BlockPaths([footer.path for footer in footers], table.file)
 
@@ -291,14 +291,12 @@ class RowGroupReader:
     def _slice(self, file: int, group: int, first: int, rows: int) -> Block:
         """Return the block of some rows of a large row group, with the cursor that read the slice before it."""
         with self._lock:
-            cursor = self._cursors.pop((file, group), None)
+            cursor = self._cursors.pop((file, group))
         if cursor is None or cursor.row > first:
             cursor = self._new_cursor(file, group)
         block = self._block(file, [group], rows, cursor.take(first, rows))
         with self._lock:
-            self._cursors[file, group] = cursor
-            while len(self._cursors) > _KEPT_CURSORS:
-                self._cursors.popitem(last=False)
+            self._cursors.put((file, group), cursor)
         return block
 
     def _new_cursor(self, file: int, group: int) -> _Cursor:
@@ -367,14 +365,10 @@ class RowGroupReader:
         """Return pyarrow's object for a footer; those of a few files are kept."""
         with self._lock:
             metadata = self._metadata.get(file)
-            if metadata is not None:
-                self._metadata.move_to_end(file)
-                return metadata
-        metadata = self._footers[file].metadata()
-        with self._lock:
-            self._metadata[file] = metadata
-            while len(self._metadata) > _KEPT_METADATA:
-                self._metadata.popitem(last=False)
+        if metadata is None:
+            metadata = self._footers[file].metadata()
+            with self._lock:
+                self._metadata.put(file, metadata)
         return metadata
 
     def _check_unchanged(self, file: int) -> None:

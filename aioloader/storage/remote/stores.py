@@ -13,12 +13,12 @@ import configparser
 import os
 import re
 import threading
-from collections import OrderedDict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from aioloader.errors import ForkedError, MissingPackageError, RemoteWriteError
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.version import __version__
 from aioloader.storage.remote.failures import classify
 from aioloader.storage.urls import BUCKETS, WEB, check_writable, locate, redact_url, scheme_of
@@ -326,8 +326,7 @@ class Stores:
     """Stores of one byte source, with their connections. Can be pickled; the copy opens its own."""
 
     def __init__(self) -> None:
-        self._stores: OrderedDict[_StoreKey, Any] = OrderedDict()
-        self._most = _most_stores()
+        self._stores: LRUCache[_StoreKey, Any] = LRUCache(_most_stores())
         self._latest: tuple[tuple[str, str | None, str | None], Any, str] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -363,10 +362,8 @@ class Stores:
         if store is None:
             headers = {"If-Match": etag, "Authorization": authorization}
             sent = {name: value for name, value in headers.items() if value is not None}
-            store = self._stores[key] = _open(location.store, configured_as or url, headers=sent)
-            if len(self._stores) > self._most:
-                self._stores.popitem(last=False)
-        self._stores.move_to_end(key)
+            store = _open(location.store, configured_as or url, headers=sent)
+            self._stores.put(key, store)
         self._latest = wanted, store, location.path
         return store, location.path
 

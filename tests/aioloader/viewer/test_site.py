@@ -23,7 +23,7 @@ from aioloader.transforms import boxes
 from aioloader.viewer import site as site_module
 from aioloader.viewer.draws import Draws, as_pixels, named_transform
 from aioloader.viewer.rendering import ImageRenderer, RenderedImage, box_table, fitted
-from aioloader.viewer.site import IMAGE_SIDE, Cache, Options, Site
+from aioloader.viewer.site import IMAGE_SIDE, Options, Site
 from tests.aioloader.viewer.sets import detection_label, jpeg, write_records
 from tests.cases import with_cases
 from tests.conftest import RunOn
@@ -214,17 +214,6 @@ def test_a_named_transform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("my_augment", "my_augment:", ":once", "nothing_here:x", "my_augment:x", "my_augment:three"):
         with pytest.raises(ValueError, match="--transform"):
             named_transform(name)
-
-
-def test_the_cache_keeps_what_was_used_last() -> None:
-    cache = Cache(10)
-    cache.put("a", 1, 4)
-    cache.put("b", 2, 4)
-    assert cache.get("a") == 1
-    cache.put("c", 3, 4)
-    assert (cache.get("a"), cache.get("b"), cache.get("c"), cache.nbytes) == (1, None, 3, 8)
-    cache.put("c", 4, 11)
-    assert (cache.get("c"), cache.nbytes) == (None, 4)
 
 
 @with_cases(
