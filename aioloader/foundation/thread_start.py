@@ -1,8 +1,9 @@
-"""Starting a daemon thread, with a named error where the system refuses it."""
+"""Starting a daemon thread, with a named error where the system refuses it, and giving way to others."""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from aioloader.errors import ThreadStartError
@@ -32,3 +33,8 @@ def start(thread: threading.Thread) -> None:
         thread.start()
     except RuntimeError as error:
         raise ThreadStartError(thread.name) from error
+
+
+def let_threads_run() -> None:
+    """Let other threads run, an event loop's among them: the interpreter keeps one for 5 ms unless it waits."""
+    time.sleep(5e-5)

@@ -13,7 +13,6 @@ import threading
 from binascii import a2b_base64
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, replace
-from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -31,6 +30,7 @@ from aioloader.errors import (
     ImageTooLargeError,
 )
 from aioloader.foundation.lru_cache import LRUCache
+from aioloader.foundation.thread_start import let_threads_run
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.validation import at_least
 from aioloader.service.http_fetch import FetchedCache, KnownVersion
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 _MOST_ESCAPES = 1 << 16
 _LONGEST_TYPE = 256
 _PIECE = 1 << 19  # characters; a multiple of four
-# The interpreter keeps a thread for 5 ms unless it waits for something.
-_YIELD_S = 5e-5
 _ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
@@ -120,7 +118,7 @@ def _decode_base64(text: str, start: int) -> bytearray:
         if len(piece) * 4 != _PIECE * 3 and place + _PIECE < len(text):
             raise ValueError("padding before the end")
         if place:
-            sleep(_YIELD_S)
+            let_threads_run()
     return data
 
 
@@ -470,13 +468,13 @@ class ReferenceReader:
             '(dataset, index), a uint8 array, a Pillow image or {"bytes": ..., "path": ...}'
         )
 
-    def _check_kind(self, kind: str, name: str) -> None:
+    def _check_kind(self, kind: str, text: str) -> None:
         if kind not in self._allow:
             allowed = ", ".join(map(repr, sorted(self._allow))) or "none"
             reason = f"references of kind {kind!r} are not allowed, only {allowed}: add {kind!r} to allow="
             if kind == "path":
                 reason += ", and pass the folder that contains the files as root="
-            raise ImageNotAllowedError(name, reason, kind=kind)
+            raise ImageNotAllowedError(short_name(text), reason, kind=kind)
 
     def _check_nbytes(self, nbytes: int, name: str, kind: str) -> None:
         if nbytes > self._max_bytes:
@@ -505,14 +503,14 @@ class ReferenceReader:
         if scheme == "data":
             return self._data(text)
         if scheme in _WEB and text[len(scheme) : len(scheme) + 3] == "://":
-            self._check_kind(scheme, short_name(text))
+            self._check_kind(scheme, text)
             address = parse_web_url(text)
             self._rule.check(address)
             return Reference(
                 scheme, address.url, address.name, ("url", address.url), server=address.authority
             )
         if scheme in BUCKETS and text[len(scheme) : len(scheme) + 3] == "://":
-            self._check_kind(scheme, short_name(text))
+            self._check_kind(scheme, text)
             place = parse_object_url(text)
             self._rule.check_bucket(place.scheme, place.bucket, place.name)
             return Reference(scheme, place.url, place.name, ("url", place.url), server=place.bucket)
@@ -538,10 +536,9 @@ class ReferenceReader:
         return Reference("data", text, name, _digest_of_text(text) if len(text) <= _DIGEST_HERE else None)
 
     def _path(self, text: str) -> Reference:
-        name = short_name(text)
-        self._check_kind("path", name)
+        self._check_kind("path", text)
         path = path_of_reference(text)
-        return Reference("path", path, name, ("path", path))
+        return Reference("path", path, short_name(text), ("path", path))
 
     def _array(self, array: Array) -> Reference:
         name = f"an array of {array.dtype} {'x'.join(map(str, array.shape))}"
@@ -563,12 +560,12 @@ class ReferenceReader:
         return Reference("pillow", image, name, ("pillow", id(image)))
 
     def _item(self, dataset: MapDataset[Any], index: Any) -> Reference:
-        name = short_name(f"{type(dataset).__name__}[{index!r:.40}]")
-        self._check_kind("dataset", name)
+        text = f"{type(dataset).__name__}[{index!r:.40}]"
+        self._check_kind("dataset", text)
         if isinstance(index, bool) or not hasattr(index, "__index__"):
             raise TypeError(f"(dataset, index) needs a whole number as index, got a {type(index).__name__}")
         number = index.__index__()
-        return Reference("dataset", (dataset, number), name, ("item", id(dataset), number))
+        return Reference("dataset", (dataset, number), short_name(text), ("item", id(dataset), number))
 
     async def identify(self, reference: Reference) -> Reference:
         """Return the reference with the identity of its bytes, which is computed in a thread if they are many."""

@@ -50,16 +50,15 @@ def path_of_reference(text: str) -> str:
     Raises:
         ImageReferenceError: the URL names a host, or the path is too long, or has characters that no path has.
     """
-    name = short_name(text)
     if len(text) > _LONGEST_PATH:
-        raise ImageReferenceError(name, f"the path has {len(text):,} characters", kind="path")
+        raise ImageReferenceError(short_name(text), f"the path has {len(text):,} characters", kind="path")
     path = text
     if text[:5].lower() == "file:":
         path = text[5:]
         if path.startswith("//"):
             host, slash, rest = path[2:].partition("/")
             if host.lower() not in ("", "localhost"):
-                raise ImageReferenceError(name, "a file:// URL must not name a host", kind="path")
+                raise ImageReferenceError(short_name(text), "a file:// URL must not name a host", kind="path")
             path = slash + rest
         path = unquote(path, errors="surrogateescape")
     try:
@@ -67,7 +66,8 @@ def path_of_reference(text: str) -> str:
     except UnicodeError:
         valid = False
     if not valid:
-        raise ImageReferenceError(name, "it is empty, or has characters that no path has", kind="path")
+        reason = "it is empty, or has characters that no path has"
+        raise ImageReferenceError(short_name(text), reason, kind="path")
     return path
 
 

@@ -164,7 +164,9 @@ def short_name(text: str) -> str:
     if _SCHEME.match(text):
         text = re.split(r"[?#]", text, maxsplit=1)[0]
         text = _CREDENTIALS.sub(r"\1//", text, count=1)
-    shown = "".join(char if char.isprintable() else "?" for char in text[: _LONGEST_NAME + 1])
+    shown = text[: _LONGEST_NAME + 1]
+    if not shown.isprintable():
+        shown = "".join(char if char.isprintable() else "?" for char in shown)
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 3]}..."
 
 

@@ -9,13 +9,13 @@ import struct
 import sys
 import zlib
 from io import BytesIO
-from time import sleep
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from aioloader.errors import DecodeError, MissingPackageError
 from aioloader.foundation.decodes import decoder_messages
+from aioloader.foundation.thread_start import let_threads_run
 from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _WHITE = (255, 255, 255, 255)
 _ORIENTATION = 0x112
 _MOST_16 = (1 << 16) - 1
 _STRIP_NBYTES = 1 << 20
-# The interpreter keeps a thread for 5 ms unless it waits for something.
-_YIELD_S = 5e-5
 
 
 def _pillow() -> Any:
@@ -134,7 +132,7 @@ def encode_pillow(image: Image) -> memoryview:
     for top in range(0, height, rows):
         strips.append(_pixels(image.crop((0, top, width, min(top + rows, height)))))
         # Pillow keeps the interpreter's lock while it converts, so that an event loop would wait for a whole image.
-        sleep(_YIELD_S)
+        let_threads_run()
     pixels = np.concatenate(strips)
     orientation = _orientation(image)
     if orientation == 1 and pixels.dtype == np.uint8 and pixels.shape[2] == 3:
