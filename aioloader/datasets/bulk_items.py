@@ -7,7 +7,6 @@ bytes of records are read together, and decoding and the transforms are fused as
 from __future__ import annotations
 
 import operator
-import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from aioloader.datasets.resolve import Resolved, resolve
 from aioloader.foundation.decodes import warn_of_bad_entries
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.types import WHOLE_FILE, IntArray, StageTimer
 from aioloader.rng import default_rng
 
@@ -33,7 +33,7 @@ class _Local(threading.local):
 
     def reset(self) -> None:
         """Forget the readers: those of a parent process must not be used after a fork."""
-        self.pid = os.getpid()
+        self.guard = ForkGuard()
         self.readers: weakref.WeakKeyDictionary[MapDataset[Any], _BatchReader | None] = (
             weakref.WeakKeyDictionary()
         )
@@ -60,7 +60,7 @@ def samples_of(dataset: MapDataset[Any], indices: Sequence[int], *, owner: type)
 
 def _reader_of(dataset: MapDataset[Any], owner: type) -> _BatchReader | None:
     """Return this thread's reader of a dataset; None if its samples must be made one by one."""
-    if _local.pid != os.getpid():
+    if _local.guard.forked:
         _local.reset()
     if dataset not in _local.readers:
         _local.readers[dataset] = _BatchReader.of(dataset, owner)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import os
 import threading
 import weakref
 from collections import deque
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import LoaderClosedError, SampleError, ThreadStartError
 from aioloader.foundation.caller import DeferredWarnings
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.opening import Opening, current_opening
 from aioloader.foundation.thread_start import start
 from aioloader.foundation.threads import Threads
@@ -217,7 +217,7 @@ class LoaderRuntime:
         self._opening = threading.Lock()
         # The garbage collector may close the loader in the thread that has it.
         self._closing = threading.RLock()
-        self._pid = os.getpid()
+        self._guard = ForkGuard()
         self.running: weakref.WeakSet[EpochRunner] = weakref.WeakSet()
         self.parts = LoaderParts(dataset, self.planner, self.metrics, traced=self.tracer is not None)
         self._latest: weakref.ref[Epoch] | None = None
@@ -267,7 +267,7 @@ class LoaderRuntime:
 
     def check_pid(self) -> bool:
         """Return True if this process made the loader; False in a fork of it."""
-        return os.getpid() == self._pid
+        return not self._guard.forked
 
     def open(self) -> PipelineContext:
         """Return the parts that all epochs share. The first call reads indexes and opens files. From any thread."""

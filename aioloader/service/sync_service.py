@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import anyio
 
 from aioloader.errors import ServiceClosedError
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.threads import run_off_loop, run_uninterrupted
 from aioloader.foundation.validation import describe_arguments, takes
 from aioloader.loader.portal import Portal
@@ -81,7 +81,7 @@ class _Life:
     def __init__(self, service: AsyncImageService) -> None:
         self.service = service
         self._portal = Portal()
-        self._pid = os.getpid()
+        self._guard = ForkGuard()
         self._closing: Callable[[], object] | None = None
         self._begun = threading.Event()
         self._ended = threading.Event()
@@ -115,7 +115,7 @@ class _Life:
 
     def call(self, fn: Callable[[], Awaitable[T]]) -> T:
         """Await `fn()` in the loop, and return its result; blocks."""
-        if self._ended.is_set() or self._pid != os.getpid():
+        if self._ended.is_set() or self._guard.forked:
             raise ServiceClosedError("the image service is closed, or belongs to the process that was forked")
         if self._portal.thread is threading.current_thread():
             raise RuntimeError(
@@ -128,7 +128,7 @@ class _Life:
 
     def stop(self) -> None:
         """End the service and the thread; may be called twice."""
-        if self._pid != os.getpid() or not self._portal.thread.is_alive():
+        if self._guard.forked or not self._portal.thread.is_alive():
             return
         if self._closing is not None:
             self._portal.notify(self._closing)

@@ -10,7 +10,6 @@ A `WorkerPool` keeps idle worker processes, which go from one loader to the next
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -26,6 +25,7 @@ from aioloader.executors.process.messages import CURRENT, PLACE, stage_names
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.executors.worker_table import CLOSE_S, SupervisedExecutor, WorkerTable
 from aioloader.foundation.concurrency import deferred
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
@@ -258,8 +258,8 @@ class WorkerPool:
         self.workers = workers
         self._idle: list[ChildProcess] = []
         self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _end, self._idle, self._pid)
+        self._guard = ForkGuard()
+        self._finalizer = weakref.finalize(self, _end, self._idle, self._guard)
 
     @property
     def closed(self) -> bool:
@@ -273,7 +273,7 @@ class WorkerPool:
 
     def take(self) -> ChildProcess | None:
         """Return a process of the pool, which belongs to the caller now; None if there is none."""
-        if self._pid != os.getpid():  # a fork of the pool's process: they are not its children
+        if self._guard.forked:  # a fork of the pool's process: they are not its children
             return None
         with self._lock:
             return self._idle.pop() if self._idle else None
@@ -281,7 +281,7 @@ class WorkerPool:
     def put(self, child: ChildProcess) -> None:
         """Take a process that is idle, or retires; it is ended if the pool has enough, or is closed."""
         with self._lock:
-            kept = not self.closed and self._pid == os.getpid() and len(self._idle) < self.workers
+            kept = not self.closed and not self._guard.forked and len(self._idle) < self.workers
             if kept and child.retiring:
                 self._idle.insert(0, child)  # those that can begin at once are taken first
             elif kept:
@@ -300,8 +300,8 @@ class WorkerPool:
         self.close()
 
 
-def _end(idle: list[ChildProcess], pid: int) -> None:
-    if pid == os.getpid():
+def _end(idle: list[ChildProcess], guard: ForkGuard) -> None:
+    if not guard.forked:
         children = idle[:]
         idle.clear()
         end_all(children, CLOSE_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from aioloader.abc import ByteSource
 from aioloader.errors import ForkedError, MissingPackageError, RemoteReadError, SampleFormatError, single
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ReadPlan
@@ -111,7 +111,7 @@ class BlockCache:
 
     def _reset(self) -> None:
         """Begin without any block: a fork has none of the threads that load some."""
-        self._pid = os.getpid()
+        self._guard = ForkGuard()
         self._changed = threading.Condition()
         self._blocks: LRUCache[int, Block] = LRUCache(self.limit_nbytes)
         self._loads: dict[int, _Load] = {}
@@ -129,7 +129,7 @@ class BlockCache:
     def peek(self, number: int) -> Block | None:
         """Return a block if it is in the cache; never waits."""
         with self._changed:
-            return None if self._pid != os.getpid() else self._blocks.get(number)
+            return None if self._guard.forked else self._blocks.get(number)
 
     def get(self, number: int) -> Block:
         """Return a block; load it, or wait for the thread that loads it, if it is not in the cache.
@@ -137,7 +137,7 @@ class BlockCache:
         Raises:
             Exception: the error of loading it. A `SampleFormatError` is remembered, and the block not read again.
         """
-        if self._pid != os.getpid():
+        if self._guard.forked:
             self._reset()
         while True:
             with self._changed:

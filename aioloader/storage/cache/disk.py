@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.validation import parse_nbytes
 from aioloader.storage.cache.base import Cache, PlacedSpans
 
@@ -57,7 +58,7 @@ class SpanCache(Cache):
         ValueError: the limit is not more than 0.
     """
 
-    _pid = 0  # until it is completely made
+    _guard: ForkGuard | None = None  # until it is completely made
 
     def __init__(self, directory: str | os.PathLike[str], limit_nbytes: int) -> None:
         if sys.platform == "win32":
@@ -74,18 +75,18 @@ class SpanCache(Cache):
 
         self._objects: dict[tuple[str, str], ObjectCache | None] = {}
         self._quota = DiskQuota(self._root, self._limit)
-        self._pid = os.getpid()
+        self._guard = ForkGuard()
         self._full_until = 0.0
 
     def __del__(self) -> None:
-        if self._pid:
+        if self._guard is not None:
             self.close()
 
     def close(self) -> None:
         """Close all files; may be called twice. Other processes may evict the spans from now on."""
         with self._lock:
             self._closed = True
-            if self._pid == os.getpid():
+            if self._guard is not None and not self._guard.forked:
                 for cached in self._objects.values():
                     if cached is not None:
                         cached.close()
@@ -97,7 +98,7 @@ class SpanCache(Cache):
         with self._lock:
             if self._closed:
                 return None
-            if self._pid != os.getpid():
+            if self._guard is None or self._guard.forked:
                 # After a fork the files and locks belong to the parent; appending to them would corrupt them.
                 self._open()
             if (name, version) in self._objects:

@@ -17,6 +17,7 @@ import anyio.lowlevel
 
 from aioloader.errors import ForkedError, LoaderClosedError
 from aioloader.foundation.concurrency import loop_notifier
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.opening import current_opening
 from aioloader.foundation.thread_start import start_thread
 
@@ -66,7 +67,7 @@ class _Running:
     """Thread with its loop. `users` is guarded by the module's lock."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.guard = ForkGuard()
         self.users = 0
         self.loop = asyncio.new_event_loop()
         try:
@@ -116,7 +117,7 @@ class LoopThread:
     def __init__(self) -> None:
         global _shared
         with _lock:
-            if _shared is None or _shared.pid != os.getpid():
+            if _shared is None or _shared.guard.forked:
                 _shared = _Running()
             running = _shared
             running.users += 1
@@ -172,7 +173,7 @@ class LoopThread:
         running = self._running
         if running is None:
             raise RuntimeError("the byte source is closed")
-        if running.pid != os.getpid():
+        if running.guard.forked:
             raise ForkedError()
         job = _Job(lambda: fn(*args), ended)
         self._jobs.add(job)
@@ -198,7 +199,7 @@ class LoopThread:
         """Release the share, and cancel what runs for it; may be called twice, from any thread."""
         global _shared
         running, self._running = self._running, None
-        if running is None or running.pid != os.getpid():
+        if running is None or running.guard.forked:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed
             for job in list(self._jobs):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from aioloader.errors import ForkedError, MissingPackageError, RemoteWriteError
+from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.version import __version__
 from aioloader.storage.remote.failures import classify
@@ -212,7 +213,7 @@ _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
 _FROM_ENVIRONMENT = {"s3": s3, "gs": google, "az": azure, "abfs": azure, "abfss": azure}
 _options: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
-_process: int | None = None  # the owner of the library's threads
+_guard: ForkGuard | None = None  # of the library's threads
 
 
 def configure(prefix: str, **options: Any) -> None:
@@ -244,10 +245,10 @@ def library() -> Any:
         ForkedError: the process was forked from one that uses the package: requests would never be answered.
         MissingPackageError: it is not installed.
     """
-    global _process
-    if _process is None:
-        _process = os.getpid()
-    elif _process != os.getpid():
+    global _guard
+    if _guard is None:
+        _guard = ForkGuard()
+    elif _guard.forked:
         raise ForkedError()
     try:
         import obstore
