@@ -901,14 +901,14 @@ class Program:
         traced: results report when and where they were made.
     """
 
-    decoder: Decoder[Any] | None
-    dataset: MapDataset[Any] | None
-    paths: tuple[str, ...]
-    stages: tuple[Stage, ...]
-    batchify: Callable[[list[Any]], Any] | None
-    seed: int
-    seed_globals: bool
-    foreign: bool
+    decoder: Decoder[Any] | None = None
+    dataset: MapDataset[Any] | None = None
+    paths: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    batchify: Callable[[list[Any]], Any] | None = None
+    seed: int = 0
+    seed_globals: bool = False
+    foreign: bool = False
     maps: FileMaps | None = None
     replaces: bool = False
     raises: bool = False

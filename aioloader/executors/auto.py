@@ -25,10 +25,9 @@ import anyio
 import cloudpickle
 
 from aioloader.abc import Executor, Program, SlabMemory
-from aioloader.executors.inline import InlineExecutor
+from aioloader.executors.factory import make_executor
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.shared_memory import MAX_WORKERS, UNKNOWN_MEMORY
-from aioloader.executors.thread import ThreadExecutor
 from aioloader.foundation.concurrency import Notification, deferred, run_each
 from aioloader.foundation.host_limits import available_memory, memory_of_processes
 from aioloader.foundation.threads import Threads
@@ -281,7 +280,7 @@ class StartedExecutors:
                 self.processes = ProcessExecutor(workers, self._timeout)
                 self._add(kind, self.processes)
             else:
-                self._add(kind, ThreadExecutor(most, self._timeout) if kind == "thread" else InlineExecutor())
+                self._add(kind, make_executor(kind, most, self._timeout))
         if kind == "process" and self.processes is not None and workers > self.processes.workers:
             self.processes.resize(workers)
 
@@ -291,7 +290,7 @@ class StartedExecutors:
             self.processes.resize(chosen.workers if chosen.kind == "process" else 0)
         if chosen.kind == "thread" and chosen.workers < most:
             self._former.append(self._inner.pop("thread"))
-            self._add("thread", ThreadExecutor(chosen.workers, self._timeout))
+            self._add("thread", make_executor("thread", chosen.workers, self._timeout))
 
     def _add(self, kind: str, inner: Executor) -> None:
         inner.open(self._program if kind == "process" else self._program_here, self._memory)

@@ -110,15 +110,15 @@ class SlabMemory(aioloader.abc.SlabMemory):
     allocates; any thread may call `free_later`, `free_pending` and `usage`.
 
     Args:
-        limit: most bytes that slabs take together.
+        limit: most bytes that slabs take together; None: `default_memory_limit`.
 
     Attributes:
         used: bytes of slabs that are not free.
         peak: most bytes used so far, without reserves for results that might have been larger.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = max(_PAGE, limit // _PAGE * _PAGE)
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = max(_PAGE, (limit or default_memory_limit()) // _PAGE * _PAGE)
         self.fd, self.memory = _shared_file(CONTROL_BYTES + self.limit)
         self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
         # By the identity of the reference: that of an array cannot be hashed. A reference whose object has died calls

@@ -11,11 +11,8 @@ from aioloader.abc import ByteSource, Executor, FileMaps, PartialReads, Program
 from aioloader.batchify.stack import AsList, Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.auto import AutoExecutor
-from aioloader.executors.inline import InlineExecutor
-from aioloader.executors.owners import claim
-from aioloader.executors.process.executor import ProcessExecutor
-from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
-from aioloader.executors.thread import ThreadExecutor
+from aioloader.executors.factory import make_executor
+from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.protocols import has_attribute
 from aioloader.foundation.threads import Threads
@@ -113,7 +110,7 @@ class LoaderParts:
         items, source = self._open_dataset()
         memory: SlabMemory | None = None
         try:
-            memory = SlabMemory(options.memory_limit or default_memory_limit())
+            memory = SlabMemory(options.memory_limit)
             executor = self.workers = self._make_executor(owner)
             maps = None
             if self.workers.maps_files and source is not None:
@@ -156,19 +153,18 @@ class LoaderParts:
 
     def _make_executor(self, owner: object) -> Executor:
         options = self._options
+        given: str | Executor = options.kind
         if options.own is not None:
-            return claim(options.own, owner)
-        if options.workers == 0 or self._gathers or self._nothing_to_run:
-            return InlineExecutor()
-        if options.measures:
+            given = options.own
+        elif options.workers == 0 or self._gathers or self._nothing_to_run:
+            given = "inline"
+        elif options.measures:
             kinds = ("thread", "process", "inline") if options.kind == AUTO else (options.kind,)
             fixed = options.num_workers is not None and options.num_workers != AUTO
             return AutoExecutor(
                 kinds, options.workers, options.timeout, fixed=fixed, watch=options.watch_globals
             )
-        if options.kind == "thread":
-            return ThreadExecutor(options.workers, options.timeout)
-        return ProcessExecutor(options.workers, options.timeout, pool=options.pool)
+        return make_executor(given, options.workers, options.timeout, owner=owner, pool=options.pool)
 
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
         base = self._resolved.base

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import Program
 from aioloader.errors import ServiceClosedError
-from aioloader.executors.owners import claim
-from aioloader.executors.process.executor import ProcessExecutor
-from aioloader.executors.shared_memory import SlabMemory, default_memory_limit
-from aioloader.executors.thread import ThreadExecutor
+from aioloader.executors.factory import make_executor
+from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.threads import Threads
 from aioloader.loader.outputs import make_converter
@@ -87,7 +85,7 @@ class ServiceEngine:
         """
         options = self._options
         self._threads = Threads(2, "aioloader-copy")
-        self._memory = memory = SlabMemory(options.memory_limit or default_memory_limit())
+        self._memory = memory = SlabMemory(options.memory_limit)
         if self._tracer is not None:
             self._tracer.open()
         executor = self._open_executor(memory)
@@ -118,21 +116,11 @@ class ServiceEngine:
 
     def _open_executor(self, memory: SlabMemory) -> Executor:
         options = self._options
-        executor: Executor
-        if not isinstance(options.executor, str):
-            executor = claim(options.executor, self)
-        elif options.executor == "thread":
-            executor = ThreadExecutor(options.workers, options.longest_s)
-        else:
-            executor = ProcessExecutor(options.workers, options.longest_s)
+        executor = make_executor(options.executor, options.workers, options.longest_s, owner=self)
         foreign = not all(stage.native for stage in self._stages)
         program = Program(
             decoder=ReferenceDecoder(1, self._exif, options.max_pixels, own=self._own),
-            dataset=None,
-            paths=(),
             stages=self._stages,
-            batchify=None,
-            seed=0,
             seed_globals=foreign and options.executor == "process",
             foreign=foreign,
             traced=self._tracer is not None,
