@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aioloader.errors import ImageFetchError, ImageReferenceError, ImageTooLargeError, RemoteReadError
+from aioloader.service.http_fetch import SMALL_NBYTES, BodyRoom, room_for
 from aioloader.service.web_urls import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from aioloader.service.http_fetch import BodyRoom
     from aioloader.storage.remote.client import Client
     from aioloader.storage.remote.loop_thread import LoopThread
     from aioloader.storage.remote.transport import Version
@@ -101,8 +101,6 @@ class ObjectClient:
 
         Raises, and is cancelled, as `describe`.
         """
-        from aioloader.service.http_fetch import SMALL_NBYTES, room_for
-
         if nbytes <= SMALL_NBYTES:
             return await self._run(self._get, address, version, nbytes)
         if self._room is None:

@@ -33,7 +33,13 @@ from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.thread_start import let_threads_run
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.validation import at_least
-from aioloader.service.http_fetch import FetchedCache, KnownVersion
+from aioloader.service.http_fetch import (
+    DEFAULT_USER_AGENT,
+    FetchedCache,
+    KnownVersion,
+    WebClient,
+    http_parser,
+)
 from aioloader.service.nested import is_row
 from aioloader.service.object_fetch import ObjectClient, parse_object_url
 from aioloader.service.root_folder import RootFolder, path_of_reference
@@ -258,7 +264,6 @@ class _OpenDataset:
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
-    from aioloader.service.http_fetch import WebClient
     from aioloader.service.object_fetch import ObjectAddress
     from aioloader.service.web_urls import WebAddress
 
@@ -399,9 +404,6 @@ class ReferenceReader:
         self._timeout = timeout
         self._web: WebClient | None = None
         if fetch is None and self._allow & _WEB:
-            # Imported by the services that need them: they lead to the modules of remote data.
-            from aioloader.service.http_fetch import DEFAULT_USER_AGENT, WebClient, http_parser
-
             http_parser()
             self._web = WebClient(
                 self._rule,
