@@ -4,7 +4,7 @@ The name of a host is resolved here, all addresses that it has are checked, and 
 a name that resolves to another address the next time gains nothing. The same is done for each redirect. No proxy of the
 environment is used, because the proxy would resolve the name.
 
-Bytes of URLs that were read before, in the cache of remote data. Blocking, but for `known` and `remember`.
+Bytes of URLs that were read before, in the cache of remote data. Blocking, but for `known`.
 
 The bytes of an image are found by its URL and its version. Object storage says the version before the bytes are read.
 A server of HTTP is asked for the bytes unless the version is the known one (If-None-Match, RFC 9110, section 13.1.2).
@@ -77,12 +77,15 @@ class KnownVersion(NamedTuple):
 
 
 class FetchedCache:
-    """Cache of the bytes of URLs. Used from any thread, but for `known` and `remember`: from one.
+    """Cache of the bytes of URLs. Used from any thread, but for `known`: from one.
 
     All are spans of one object: one for each URL would have a folder and an open lock each.
 
     Args:
         options: directory or memory, and how much. A full cache adds nothing more, until it is opened again.
+
+    Attributes:
+        known: the latest version of a URL whose bytes were added.
     """
 
     def __init__(self, options: CacheOptions) -> None:
@@ -90,7 +93,7 @@ class FetchedCache:
         self._lock = threading.Lock()
         self._opened = False
         self._cache: Cache | None = None
-        self._known: LRUCache[str, KnownVersion] = LRUCache(_MOST_KNOWN)
+        self.known: LRUCache[str, KnownVersion] = LRUCache(_MOST_KNOWN)
 
     def open(self) -> None:
         """Open the cache, unless it is open. If its disk is full, there is none, and a warning is logged.
@@ -111,14 +114,6 @@ class FetchedCache:
     def is_open(self) -> bool:
         """Return whether `open` has returned."""
         return self._opened
-
-    def known(self, url: str) -> KnownVersion | None:
-        """Return the version of a URL that was remembered last."""
-        return self._known.get(url)
-
-    def remember(self, url: str, version: KnownVersion) -> None:
-        """Remember the version of a URL whose bytes were added."""
-        self._known.put(url, version)
 
     def load(self, url: str, tag: str, nbytes: int) -> memoryview | None:
         """Return the bytes of a version of a URL; None if they are not there."""

@@ -16,6 +16,7 @@ import numpy as np
 from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.stage import Stage
 from aioloader.errors import ImageError, ImageServiceError, ImageTooLargeError, ServiceMemoryError
+from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.types import (
     INDEX,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from aioloader.abc import DecodingProcessor, Executor, SlabMemory
-    from aioloader.foundation.lru_cache import LRUCache
     from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import Array, ItemLocation, RowLayout
     from aioloader.service.jobs import ChunkInWork, Job
@@ -190,7 +190,7 @@ class ImageMaker:
         )  # of a processor that does not announce its results
         self._small_s = 0.0  # seconds of a small image
         self._template: tuple[Any, tuple[Any, ...]] | None = None
-        self._layouts: dict[tuple[int, ...], RowLayout] = {}
+        self._layouts: LRUCache[tuple[int, ...], RowLayout] = LRUCache(_MOST_LAYOUTS)
         self._without_room = 0  # chunks in work that wait for memory
         self.in_work = 0
         self.memory_wait_s = 0.0
@@ -237,16 +237,13 @@ class ImageMaker:
             first: the image.
             waiting: images that wait behind it.
         """
-        if not self._is_small(first) or not self._small_s:
+        if not self.fits(first) or not self._small_s:
             return 1
         fair = 1 + waiting // max(1, self.executor.workers)
         return max(1, min(int(_CHUNK_S / self._small_s), fair, _MOST_IN_CHUNK))
 
     def fits(self, job: Job) -> bool:
         """Return whether an image can be in a chunk with others."""
-        return self._is_small(job)
-
-    def _is_small(self, job: Job) -> bool:
         assert job.image is not None
         return job.size.nbytes <= SMALL_BYTES + _ROOM and job.image.nbytes <= SMALL_BYTES
 
@@ -274,7 +271,7 @@ class ImageMaker:
             made = await self._allocate(rows + room, arrays, lasting=True, least=least)
             arrays.place(made, offsets, rows, made.nbytes)
             table = await self._fill(jobs, payloads, given)
-            keeps = len(jobs) == 1 and not self._is_small(jobs[0])
+            keeps = len(jobs) == 1 and not self.fits(jobs[0])
             arrays.enter()
             sent = Chunk(
                 batch=jobs[0].order[2],
@@ -382,7 +379,7 @@ class ImageMaker:
             return
         if self._template is None and jobs[0].size.shape is not None and 0 in result.values:
             self._learn_template(result.values[0], jobs[0].size.shape)
-        if self._is_small(jobs[0]):
+        if self.fits(jobs[0]):
             self._small_s = average_s(self._small_s, result, len(jobs))
         if self._sizes is not None and len(jobs) == 1 and result.spill_nbytes:
             self._sizes.learn(jobs[0].size.pixels, result.spill_nbytes)
@@ -396,9 +393,7 @@ class ImageMaker:
         if layout is None:
             structure, (first, *others) = self._template
             layout = row_layout(structure, (ArraySpec(shape, first), *others))
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
-            self._layouts[shape] = layout
+            self._layouts.put(shape, layout)
         return layout
 
     def _learn_template(self, sample: Any, shape: tuple[int, ...]) -> None:

@@ -643,7 +643,7 @@ class ReferenceReader:
         url = address.url
         cache = await self._opened_cache()
         run = self._threads["web"].run_abandonable
-        known, held = None if cache is None else cache.known(url), None
+        known, held = None if cache is None else cache.known.get(url), None
         if cache is not None and known is not None:
             # Before the request, so that the server's answer can be used also if the bytes are evicted meanwhile.
             held = await run(cache.load, known.final, known.tag, known.nbytes)
@@ -655,7 +655,7 @@ class ReferenceReader:
         # Where a redirect leads, because it may lead to another image of the same tag the next time.
         if cache is not None and found.complete:
             await run(cache.store, found.final, found.tag, found.data)
-            cache.remember(url, KnownVersion(found.final, found.tag, len(found.data)))
+            cache.known.put(url, KnownVersion(found.final, found.tag, len(found.data)))
         return found.data, ("url", found.final, found.tag), found.complete
 
     async def _read_object(self, address: ObjectAddress, first: int | None) -> _Read:

@@ -431,18 +431,19 @@ class Client:
                 failure = await self._attempt(call, pending)
                 if failure is None:
                     return
-                pause = self._pause(
-                    failure,
-                    *pending.range[:3],
-                    attempts=pending.attempts,
-                    since=pending.since,
-                    now=monotonic(),
-                    deadline=call.deadline,
-                    timeout_s=call.timeout_s,
-                )
-                if isinstance(pause, RemoteReadError):
+                failure, pause = self._next(failure, pending.attempts, pending.since, call.deadline)
+                if pause is None:
                     self._finish(call, pending)
-                    call.failures[pending.number] = pause
+                    url, offset, length, _ = pending.range
+                    call.failures[pending.number] = remote_error(
+                        failure,
+                        url,
+                        offset=offset,
+                        length=length,
+                        attempts=pending.attempts,
+                        seconds=monotonic() - pending.since,
+                        timeout_s=call.timeout_s,
+                    )
                     return
                 self._limiter.release()
                 acquired = False
@@ -458,36 +459,22 @@ class Client:
                 self._limiter.release()
             call.pending.discard(pending)
 
-    def _pause(
-        self,
-        failure: RequestFailure,
-        url: str,
-        offset: int = 0,
-        length: int | None = None,
-        *,
-        attempts: int,
-        since: float,
-        now: float,
-        deadline: float,
-        timeout_s: float,
-    ) -> float | RemoteReadError:
-        """Return the seconds to wait before the next attempt, or the error if there is to be none."""
+    def _next(
+        self, failure: RequestFailure, attempts: int, since: float, deadline: float
+    ) -> tuple[RequestFailure, float | None]:
+        """Return the failure, with advice, and the seconds to wait before the next attempt, None without another one.
+
+        Args:
+            failure: of the latest attempt.
+            attempts: number of attempts so far.
+            since, deadline: when they began, and have to end.
+        """
         if failure.kind in NO_SERVER and self._offline:
             failure = failure._replace(advice=_NOT_CACHED)
             deadline = min(deadline, since + OPENING_S)
-        share = self._random.random()
-        pause = retry_pause_s(attempts, share, asked_s=failure.pause_s, left_s=deadline - now)
-        if failure.again and pause is not None:
-            return pause
-        return remote_error(
-            failure,
-            url,
-            offset=offset,
-            length=length,
-            attempts=attempts,
-            seconds=now - since,
-            timeout_s=timeout_s,
-        )
+        share, left_s = self._random.random(), deadline - monotonic()
+        pause = retry_pause_s(attempts, share, asked_s=failure.pause_s, left_s=left_s)
+        return failure, pause if failure.again else None
 
     async def _attempt(self, call: _Call, pending: PendingRequest) -> RequestFailure | None:
         """Send one request for a range; return None if the range is done."""
@@ -823,43 +810,31 @@ class Client:
                 request is given up, and the result is None.
         """
         timeout_s = limited(timeout_s)
-        begin = anyio.current_time()
+        begin = monotonic()
         attempts = 0
         reached = False
         while True:
             attempts += 1
             self.counters.requests += counts
-            now = anyio.current_time()
-            response: list[T] = []
+            left_s = begin + timeout_s - monotonic()
             try:
-                deadline = min(begin + timeout_s, now + (attempt_s or _FIRST_ATTEMPT_S * 2**attempts))
-                with anyio.CancelScope(deadline=deadline):
-                    response.append(await send())
+                with anyio.move_on_after(min(left_s, attempt_s or _FIRST_ATTEMPT_S * 2**attempts)):
+                    return await send()
                 failure = RequestFailure(Kind.LOST, True, "no response in time")
             except (ForkedError, ImportError):
                 raise
             except Exception as error:
                 failure = self._note(classify(error))
-            if response:
-                return response[0]
-            now = anyio.current_time()
+            seconds = monotonic() - begin
             # The name of a server in use may be unknown for a moment; at first it is more likely a wrong name.
             nowhere = failure.kind == Kind.NOWHERE and attempts >= _NOWHERE_ATTEMPTS
             reached = reached or failure.kind not in NO_SERVER
-            long = nowhere or now - begin >= _UNREACHED_S
+            long = nowhere or seconds >= _UNREACHED_S
             if go_offline is not None and long and not reached and go_offline(failure.text):
                 return None
-            pause = self._pause(
-                failure._replace(again=failure.again and not nowhere),
-                url,
-                attempts=attempts,
-                since=begin,
-                now=now,
-                deadline=begin + timeout_s,
-                timeout_s=timeout_s,
-            )
-            if isinstance(pause, RemoteReadError):
-                raise pause
+            failure, pause = self._next(failure, attempts, begin, begin + timeout_s)
+            if nowhere or pause is None:
+                raise remote_error(failure, url, attempts=attempts, seconds=seconds, timeout_s=timeout_s)
             await anyio.sleep(pause)
             self.counters.retries += 1
 

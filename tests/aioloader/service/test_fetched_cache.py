@@ -88,8 +88,13 @@ def test_only_so_many_versions_are_known(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(fetched_cache, "_MOST_KNOWN", 3)
     held = FetchedCache(CacheOptions("memory"))
     for number in (0, 1, 2, 0, 3):
-        held.remember(f"http://{number}/", KnownVersion("", "", number))
-    assert [held.known(f"http://{number}/") is not None for number in range(4)] == [True, False, True, True]
+        held.known.put(f"http://{number}/", KnownVersion("", "", number))
+    assert [held.known.get(f"http://{number}/") is not None for number in range(4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 # -- URLs --------------------------------------------------------------------------------------------------------------
