@@ -285,7 +285,7 @@ class Cache(LRUCache["Hashable", Any]):
         What is being made already is waited for; what nobody waits for any more is made nevertheless, in a task of the
         group; None: while the caller waits.
         """
-        found = {key: self.get(key) for key in keys}
+        found: dict[Key, Any] = {key: self.get(key) for key in keys}
         missing = [key for key, value in found.items() if value is None]
         begun = {key: self._making.setdefault(key, _Making()) for key in missing if key not in self._making}
         waiting = {key: self._making[key] for key in missing}
@@ -506,7 +506,7 @@ class Site:
         """Return the small images as `thumbs` does, but those that take long as records whose images come later."""
         with anyio.move_on_after(_IMAGES_S):
             return await self.thumbs(positions)
-        found = {position: self._cache.get((THUMB_SIDE, position)) for position in positions}
+        found: dict[int, Any] = {position: self._cache.get((THUMB_SIDE, position)) for position in positions}
         missing = [position for position, shown in found.items() if shown is None]
 
         def read() -> list[Shown]:
@@ -596,7 +596,7 @@ class Site:
             StillReadingError: the record has not been found yet.
         """
         keys = [(view, position, epoch) for epoch in epochs]
-        held = [self._cache.get(key) for key in keys]
+        held: list[Any] = [self._cache.get(key) for key in keys]
         if None not in held:
             return held
         contents = await self.contents(position)
