@@ -31,6 +31,7 @@ GROUPS = {
     ),
     "format-files": {"recordio"},  # and all of recordio that is not listed above
     # aioloader, from the bottom to the top
+    "native": {"aioloader._native"},  # compiled
     "errors": {"aioloader.errors"},
     "foundation": {"aioloader.foundation"},
     "waiting": _of("aioloader.foundation", "concurrency stacks threads"),
@@ -106,8 +107,9 @@ LIBRARY = {*ENGINE, "loader", "service", "images", "costs", "package", "format-f
 MAY_IMPORT = {
     "format": set(),
     "format-files": {"format"},
+    "native": set(),
     "errors": set(),
-    "foundation": {"errors"},
+    "foundation": {"errors", "native"},
     "waiting": {"errors", "foundation"},
     "contracts": {"errors", "foundation"},
     "observability": BASE,
