@@ -381,12 +381,12 @@ def format_of_head(path: str, head: bytes) -> Format | None:
 
 def record_format() -> Format:
     """Return the format of record files."""
-    return _own()[0]
+    return _own(("recordio",))[0]
 
 
 def image_folder() -> Format:
     """Return the format of folders with images."""
-    return _own()[-1]
+    return _own(("folder",))[0]
 
 
 def list_format() -> Format:

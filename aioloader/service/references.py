@@ -327,7 +327,7 @@ class Reference:
 
     @property
     def names_bytes(self) -> bool:
-        """Return True if the identity is also the key in a cache: a path's key has its time too."""
+        """Return True if the identity is also the key in a cache: that of a path or URL needs its version too."""
         return self.key is not None or self.kind in ("bytes", "data")
 
     @property
