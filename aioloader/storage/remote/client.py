@@ -45,6 +45,7 @@ from aioloader.storage.remote.failures import (
     classify,
     remote_error,
     retry_pause_s,
+    status_of,
 )
 from aioloader.storage.remote.transport import (
     Level,
@@ -623,7 +624,7 @@ class Client:
             try:
                 response = await self._transport.get(url, 0, 1)
             except Exception as error:
-                if "416" not in str(error) and classify(error).kind != Kind.UNRANGED:
+                if status_of(error) != 416 and classify(error).kind != Kind.UNRANGED:
                     raise
                 self.counters.requests += 1
                 version = await self._transport.head(url)

@@ -39,6 +39,7 @@ _HOPELESS = re.compile(
 _UNSIZED = re.compile(
     r"(Content-Length|Content-Range) Header missing|parse value for CONTENT_", re.IGNORECASE
 )
+_ADDRESS = re.compile(r"\b\w+://[^\s\"'<>)]+")
 # The query of a URL may be a signature.
 _QUERY = re.compile(r"(https?://[^\s?\"'<>]+)\?[^\s\"'<>]+")
 _NOWHERE = re.compile(r"Name or service not known|nodename nor servname|No such host is known")
@@ -125,6 +126,7 @@ def classify(error: BaseException) -> RequestFailure:
     name = type(error).__name__
     if name in ("PermissionDeniedError", "UnauthenticatedError") or isinstance(error, PermissionError):
         return RequestFailure(Kind.DENIED, False, line)
+    text = _ADDRESS.sub("", text)  # names of hosts and files are not the library's words
     unranged = name in ("NotSupportedError", "NotImplementedError") or ("Range" in line and "upport" in line)
     if unranged or _UNSIZED.search(text):
         return RequestFailure(Kind.UNRANGED, False, line)

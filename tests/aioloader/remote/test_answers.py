@@ -27,7 +27,7 @@ def test_a_listing_of_a_folder_is_refused_at_once(nginx: Any) -> None:
 
 
 def test_a_missing_bucket_is_distinguished_from_an_object(bucket: str) -> None:
-    for path in ("set.rec", "*.rec"):
+    for path in ("set.rec", "*.rec", "416.rec"):  # a name is no status
         with pytest.raises(ObjectMissingError, match="bucket does not exist"):
             aioloader.RecordFileDataset(f"s3://{bucket}x/{path}")
     with pytest.raises(ObjectMissingError, match="key does not exist"):

@@ -133,6 +133,12 @@ PermissionDeniedError = type("PermissionDeniedError", (Exception,), {})
         (_Library('ConnectError("dns error", "Temporary failure in name resolution")'), Kind.UNREACHED, True),
         (_Library("Error(Connect, Custom { kind: UnexpectedEof })"), Kind.LOST, True),
         (_Library("status code: 502 Bad Gateway: Connection refused"), Kind.LOST, True),
+        # A name of the user's has words of these errors.
+        (
+            _Library('Generic S3 error: error sending request, url: "http://h/certificates/a"'),
+            Kind.LOST,
+            True,
+        ),
         (ConnectionRefusedError(111, "Connection refused"), Kind.UNREACHED, True),
         (ConnectionResetError(104, "Connection reset by peer"), Kind.LOST, True),
         (TimeoutError(), Kind.LOST, True),
