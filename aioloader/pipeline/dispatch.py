@@ -42,6 +42,8 @@ _TARGET_PER_WORKER_S = 0.004
 _UNKNOWN_SAMPLE_S = _TARGET_S / 16
 # A batch of less work is not worth splitting: several batches are in flight anyway.
 _SPLIT_S = 0.03
+# Samples that stop more rarely compute all the time: a batch itself makes workers stop up to three times.
+_FEW_PAUSES = 0.1
 
 
 def chunk_size(samples: int, workers: int, sample_s: float, *, ahead: int, left: int | None) -> int:
@@ -50,7 +52,7 @@ def chunk_size(samples: int, workers: int, sample_s: float, *, ahead: int, left:
     Args:
         samples: samples of the batch that are to be made.
         workers: number of workers.
-        sample_s: seconds of a worker for one sample; 0 if that is not known yet.
+        sample_s: seconds of a worker for one sample, see `average_s`; 0 if that is not known yet.
         ahead: batches of the epoch that will be delivered before this one and are in flight.
         left: batches of the epoch after this one; None if their number is not known.
     """
@@ -70,8 +72,15 @@ def chunk_size(samples: int, workers: int, sample_s: float, *, ahead: int, left:
 
 
 def average_s(before_s: float, result: ChunkResult, samples: int) -> float:
-    """Return the seconds of a worker for a sample: those of a result, averaged with `before_s` unless that is 0."""
-    seconds = (result.decode_s + result.transform_s + result.collate_s) / max(1, samples)
+    """Return the seconds of a worker for a sample: those of a result, averaged with `before_s` unless that is 0.
+
+    For samples that compute these are CPU seconds: where other programs occupy the cores, chunks do not become small,
+    which would cost even more. Samples that wait for something take a worker's time too.
+    """
+    seconds = result.decode_s + result.transform_s + result.collate_s
+    if result.cpu_s and result.pauses <= _FEW_PAUSES * samples:
+        seconds = min(seconds, result.cpu_s)
+    seconds /= max(1, samples)
     return 0.8 * before_s + 0.2 * seconds if before_s else seconds
 
 

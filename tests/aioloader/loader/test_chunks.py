@@ -32,7 +32,7 @@ class Counting(ThreadExecutor):
                 self.begun.set()
             await self.begun.wait()
         result = await super().run(chunks)
-        result.decode_s = 0.003 * len(result.written)
+        result.decode_s = result.cpu_s = 0.003 * len(result.written)
         return result
 
 

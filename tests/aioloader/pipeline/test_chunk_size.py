@@ -2,7 +2,8 @@
 
 import heapq
 
-from aioloader.pipeline.dispatch import chunk_size
+from aioloader.foundation.types import ChunkResult
+from aioloader.pipeline.dispatch import average_s, chunk_size
 from tests.cases import with_cases
 
 
@@ -60,6 +61,18 @@ def test_a_batch_of_little_work_is_one_chunk_wherever_it_is():
 def test_until_a_sample_was_measured_it_is_taken_for_a_slow_one():
     assert chunk_size(64, 2, 0.0, ahead=3, left=100) == 16
     assert chunk_size(64, 32, 0.0, ahead=0, left=100) == 2
+
+
+def test_the_time_of_other_programs_makes_no_chunk_smaller():
+    busy = ChunkResult(decode_s=1.2, transform_s=0.8, cpu_s=0.1, pauses=2)
+    assert average_s(0.0, busy, 100) == 0.001
+    assert average_s(0.002, busy, 100) == 0.8 * 0.002 + 0.2 * 0.001
+
+
+def test_samples_that_wait_take_a_worker_all_the_time():
+    assert average_s(0.0, ChunkResult(decode_s=1.2, transform_s=0.8, cpu_s=0.1, pauses=11), 100) == 0.02
+    unmeasured = ChunkResult(decode_s=1.2, transform_s=0.8)
+    assert average_s(0.0, unmeasured, 100) == 0.02
 
 
 @with_cases("sample_s", [0.0, 1e-6, 0.5, 100.0])
