@@ -2,13 +2,13 @@
 #include "native.h"
 
 static PyMethodDef *const tables[] = {
-    NULL,
+    resize_methods,
 };
 
 static int fill(PyObject *module)
 {
-    for (PyMethodDef *const *table = tables; *table; table++)
-        if (PyModule_AddFunctions(module, *table) < 0)
+    for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
+        if (PyModule_AddFunctions(module, tables[i]) < 0)
             return -1;
     return PyModule_AddIntConstant(module, "INTERFACE", AIOLOADER_INTERFACE);
 }

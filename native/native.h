@@ -11,6 +11,8 @@
 
 /* Raised by one when a function is added, or takes or returns something else; aioloader/foundation/native.py has the same
    number, and leaves a build with another one alone. */
-#define AIOLOADER_INTERFACE 1
+#define AIOLOADER_INTERFACE 2
+
+extern PyMethodDef resize_methods[];
 
 #endif

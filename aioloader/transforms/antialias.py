@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from aioloader.foundation.native import native
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -78,14 +80,13 @@ def source_range(before: int, after: int, first: int, stop: int, *, kernel: str)
     return low, min(int(scale * (stop - 0.5) + support + 0.5), before)
 
 
-@lru_cache(maxsize=512)
-def axis_filter(before: int, after: int, first: int, stop: int, *, kernel: str, whole: bool) -> AxisFilter:
-    """Compute the weights for a range of pixels of a result.
+def _axis_weights(
+    before: int, after: int, first: int, stop: int, *, kernel: str, whole: bool
+) -> tuple[Array, Array, Array]:
+    """Compute the weights of a range of pixels of a result; for the arguments see `axis_filter`.
 
-    Args:
-        before, after, first, stop, kernel: see `source_range`.
-        whole: the weights are whole numbers with sum 2**15, or Pillow's, with a sum near 2**22; otherwise floating,
-            with sum 1.
+    Returns:
+        First source pixel of each pixel, and the one behind its last, intp (n,); weights, float64 (n, most).
     """
     scale = before / after
     grown = max(scale, 1.0)
@@ -103,6 +104,19 @@ def axis_filter(before: int, after: int, first: int, stop: int, *, kernel: str, 
         weights = np.rint(weights * _ONE)
         # What rounding took from the sum goes to the greatest weight, so that an even surface stays what it is.
         weights[np.arange(len(weights)), weights.argmax(1)] += _ONE - weights.sum(1)
+    return lows, stops, weights
+
+
+@lru_cache(maxsize=512)
+def axis_filter(before: int, after: int, first: int, stop: int, *, kernel: str, whole: bool) -> AxisFilter:
+    """Compute the weights for a range of pixels of a result.
+
+    Args:
+        before, after, first, stop, kernel: see `source_range`.
+        whole: the weights are whole numbers with sum 2**15, or Pillow's, with a sum near 2**22; otherwise floating,
+            with sum 1.
+    """
+    lows, stops, weights = _axis_weights(before, after, first, stop, kernel=kernel, whole=whole)
     start, end = int(lows[0]), int(stops[-1])
     # The pixels' ranges only move forward. A block begins with that of its first pixel, and ends with that of its last.
     firsts = np.arange(0, stop - first, _ROWS)
@@ -111,7 +125,8 @@ def axis_filter(before: int, after: int, first: int, stop: int, *, kernel: str, 
     matrices = np.zeros((len(firsts), _ROWS, int((highest - lowest).max()) + weights.shape[1]), np.float32)
     rows = np.arange(stop - first)
     block = rows // _ROWS
-    matrices[block[:, None], (rows % _ROWS)[:, None], places - lowest[block][:, None]] = weights
+    places = (lows - lowest[block])[:, None] + np.arange(weights.shape[1])
+    matrices[block[:, None], (rows % _ROWS)[:, None], places] = weights
     blocks = tuple(
         _Block(at, upto, slice(low - start, high - start), matrix[: upto - at, : high - low].copy())
         for matrix, at, upto, low, high in zip(
@@ -119,6 +134,33 @@ def axis_filter(before: int, after: int, first: int, stop: int, *, kernel: str, 
         )
     )
     return AxisFilter(start, end, stop - first, blocks)
+
+
+@lru_cache(maxsize=512)
+def axis_table(before: int, after: int, first: int, stop: int, *, kernel: str) -> Array:
+    """Compute the weights of bytes for a range of pixels of a result, as the compiled part takes them.
+
+    Args:
+        before, after, first, stop: see `source_range`.
+        kernel: "bilinear" or "bicubic".
+
+    Returns:
+        int32 (stop - first, 1 + most weights of a pixel): the first source pixel, which only moves forward, and the
+        weights from there on.
+    """
+    lows, _, weights = _axis_weights(before, after, first, stop, kernel=kernel, whole=True)
+    most = weights.shape[1]
+    used = weights != 0
+    stops = lows + most - used[:, ::-1].argmax(1)
+    starts = np.minimum.accumulate((lows + used.argmax(1))[::-1])[::-1]
+    taps = int((stops - starts).max())
+    starts = np.minimum(starts, before - taps)
+    places = (starts - lows)[:, None] + np.arange(taps)
+    table = np.empty((stop - first, 1 + taps), np.int32)
+    table[:, 0] = starts
+    table[:, 1:] = np.take_along_axis(weights, places.clip(0, most - 1), 1)
+    table[:, 1:][(places < 0) | (places >= most)] = 0
+    return table
 
 
 def _cubic(x: Array) -> Array:
@@ -176,6 +218,9 @@ def resize_antialiased(
     """
     top, left, height, width = window or (0, 0, *size)
     bytes_only = x.dtype == np.uint8
+    if native is not None and bytes_only and kernel not in _OF_PILLOW and x.shape[2] in (1, 3, 4):
+        _resize_in_c(x, size, out, kernel, (top, left, height, width))
+        return
     rows = axis_filter(x.shape[0], size[0], top, top + height, kernel=kernel, whole=bytes_only)
     columns = axis_filter(x.shape[1], size[1], left, left + width, kernel=kernel, whole=bytes_only)
     # An axis that keeps its extent is cut, not filtered.
@@ -211,6 +256,27 @@ def resize_antialiased(
         limits = np.iinfo(x.dtype)
         floating = np.clip(np.floor(floating + 0.5), limits.min, limits.max)
     out[...] = floating
+
+
+def _resize_in_c(x: Array, size: tuple[int, int], out: Array, kernel: str, window: Window) -> None:
+    """Resize bytes by the compiled part; see `resize_antialiased`."""
+    assert native is not None
+    top, left, height, width = window
+    rows = columns = None
+    if x.shape[0] == size[0]:
+        x = x[top : top + height]
+    else:
+        rows = axis_table(x.shape[0], size[0], top, top + height, kernel=kernel)
+    if x.shape[1] == size[1]:
+        x = x[:, left : left + width]
+    else:
+        columns = axis_table(x.shape[1], size[1], left, left + width, kernel=kernel)
+    if rows is columns is None:
+        out[...] = x
+        return
+    if x.strides[1:] != (x.shape[2], 1) or x.strides[0] < x.shape[1] * x.shape[2]:
+        x = np.ascontiguousarray(x)
+    native.resize(x, out, columns, rows)
 
 
 def _turned(x: Array) -> Array:
