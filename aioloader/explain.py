@@ -33,6 +33,7 @@ from aioloader.observability.derived_metrics import (
     MIN_OCCUPANCY,
     DerivedMetrics,
     advise_crop_index,
+    advise_native,
     advise_partial_reads,
     describe_decodes,
 )
@@ -70,11 +71,16 @@ def explain(stats: Stats) -> str:
     Its first sentence names the limit: storage, decode (or the dataset's own ``__getitem__``), transform (with its
     name), consumer, workers or memory. The rest lists the evidence, a change that helps, and the gain of that change.
     If image datasets decode, a sentence says how many images were decoded in which way, and why; another one recommends
-    a crop index where it would save half the decoding time.
+    a crop index where it would save half the decoding time, and one the compiled part where resizing would gain by it.
     """
     if not stats.batches:
         return "Nothing has been delivered yet, so there is nothing to explain."
-    sentences = [_Explanation(stats).text(), describe_decodes(stats), advise_crop_index(stats)]
+    sentences = [
+        _Explanation(stats).text(),
+        describe_decodes(stats),
+        advise_crop_index(stats),
+        advise_native(stats),
+    ]
     if stats.batches < MIN_BATCHES:
         many = "one batch" if stats.batches == 1 else f"{_number(stats.batches)} batches"
         sentences.append(f"So far it is {many}, which is too few for a reliable answer: ask again later.")

@@ -35,6 +35,7 @@ class LoaderConfig:
     batchify: str | None = None
     own_loop: bool = False
     tuning: str = ""
+    native_absence: str = ""
     concurrency: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -132,6 +133,7 @@ class Stats(StorageStats, LoaderConfig):
         batchify: name of the caller's batchify function, or None.
         own_loop: the event loop is the loader's own, that of `DataLoader`'s thread.
         tuning: the choice made by measurement and its reason, in words; empty without a choice.
+        native_absence: why aioloader's compiled part is not used, in words; empty if it is.
         concurrency: maximum number of concurrent calls of each async transform, by name.
         requests: number of requests sent over the network. For local files this and the following are 0 or None.
         retries: of these, repeated after a failure.

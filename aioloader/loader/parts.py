@@ -14,6 +14,7 @@ from aioloader.executors.auto import AutoExecutor
 from aioloader.executors.factory import make_executor
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.native import absence
 from aioloader.foundation.protocols import has_attribute
 from aioloader.foundation.threads import Threads
 from aioloader.loader.options import AUTO
@@ -260,6 +261,7 @@ class LoaderParts:
             else str(getattr(batchify, "__name__", type(batchify).__name__)),
             own_loop=self.own_loop,
             tuning=workers.tuning,
+            native_absence=absence,
             concurrency=MappingProxyType(dict(context.executor.concurrency)),
         )
 

@@ -40,6 +40,7 @@ TARGETS = {
     "sets": ("vision_sets:Sets", 60),
     "arrays": ("arrays:Arrays", 200),
     "images": ("images:Images", 200),
+    "resize": ("resizes:Resizes", 200),
     "tables": ("iterators:Tables", 60),
     "boxes": ("iterators:Boxes", 100),
     "mds": ("mds:Mds", 120),
@@ -50,7 +51,7 @@ TARGETS = {
     "states": ("states:States", 80),
 }
 """Module and class of each target, and the number of new inputs that every run of the tests tries."""
-NEEDS = {"crops": "numba", "parquet": "pyarrow", "http-responses": "h11"}
+NEEDS = {"crops": "numba", "parquet": "pyarrow", "http-responses": "h11", "resize": "aioloader._native"}
 """Packages that targets need and an environment may lack."""
 MOST_NBYTES = 1 << 26
 """Memory that an input may take."""

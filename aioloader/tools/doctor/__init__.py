@@ -84,6 +84,14 @@ def _software(facts: Facts) -> Iterator[Advice]:
             "this version of aioloader is not tested with it, and may need features that it lacks",
             f"pip install '{missed.split(' is ')[0]}'",
         )
+    if software.native_absence:
+        yield Advice(
+            False,
+            f"aioloader's compiled part is not used: {software.native_absence}",
+            "antialiased resizing, the default of random crops, takes five times as long; its results are the same",
+            "install a C compiler and Python's headers (Debian: apt install gcc python3-dev), then install aioloader "
+            "again with AIOLOADER_NATIVE=1, which makes a build without it an error",
+        )
     if facts.shared.memfd and software.system.startswith("Linux") and not software.native_reads:
         yield Advice(
             False,
@@ -412,6 +420,10 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str]]:
         "processes",
         f"workers are new processes (exec); Python's own start method: {_known(software.start_method)}",
     )
+    if software.native_absence:
+        yield "compiled part", f"not used: {software.native_absence}"
+    else:
+        yield "compiled part", f"used, with instructions: {_known(software.native_simd)}"
     yield from _package_rows(software.packages)
     if software.variables:
         yield "environment", ", ".join(f"{name}={value}" for name, value in software.variables.items())

@@ -39,6 +39,7 @@ from aioloader.foundation.host_limits import (
     open_files,
     process_limit,
 )
+from aioloader.foundation.native import NATIVE_VARIABLE, absence, native
 from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.mapped import cached_pages
 
@@ -293,6 +294,7 @@ _OPENCV = (
 _VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"),
     *("JSIMD_FORCENONE", "OPENCV_CPU_DISABLE", "OPENCV_IO_MAX_IMAGE_PIXELS", "AIOLOADER_TURBOJPEG"),
+    NATIVE_VARIABLE,
     *("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONMALLOC"),
 )
 
@@ -388,6 +390,8 @@ class Software:
         native_reads: whether one system call reads many records.
         residency: whether the system reports which pages of a file are in memory.
         variables: environment variables that matter here and are set.
+        native_absence: why the compiled part is not used; empty if it is.
+        native_simd: vector instructions that it uses.
     """
 
     system: str = ""
@@ -399,6 +403,8 @@ class Software:
     native_reads: bool = False
     residency: bool = False
     variables: dict[str, str] = field(default_factory=dict)
+    native_absence: str = ""
+    native_simd: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +533,7 @@ def _software() -> Software:
     with open(os.__file__, "rb") as file:
         residency = cached_pages(file.fileno()) is not None
     kernel_aio = KernelAioReader()
-    native = kernel_aio.available
+    reads = kernel_aio.available
     kernel_aio.close()
     return Software(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -538,9 +544,11 @@ def _software() -> Software:
         packages=packages,
         opencv_packages=opencv,
         missed=requirements_missed(requirements, _version),
-        native_reads=native,
+        native_reads=reads,
         residency=residency,
         variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        native_absence=absence,
+        native_simd=None if native is None else native.resize_levels()[0],
     )
 
 

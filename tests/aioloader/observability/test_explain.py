@@ -155,6 +155,23 @@ def test_a_crop_index_is_recommended_where_it_saves_half_of_decoding(way, crop, 
     assert "--crops" not in more
 
 
+@with_cases(
+    ("transforms", "absence", "gain"),
+    [
+        ({"Resize > CenterCrop": 9.0}, "no compiler", "about 1.5x"),
+        ({"RandomResizedCrop": 9.0}, "", None),
+        ({"RandomResizedCrop": 0.5}, "no compiler", None),
+        ({"blur": 9.0}, "no compiler", None),
+    ],
+)
+def test_the_compiled_part_is_recommended_where_resizing_would_gain(transforms, absence, gain):
+    text = explain(
+        case("decode", decode_s=9.0, transform_s=9.0, transforms=transforms, native_absence=absence)
+    )
+    assert ("compiled part is not used (no compiler)" in text) == (gain is not None)
+    assert gain is None or f"it would give {gain}" in text
+
+
 def test_a_transform_is_named():
     assert explain(case("transform")).startswith("The transform blur is the limit.")
     assert explain(case("batchify")).startswith("The transform pad is the limit.")

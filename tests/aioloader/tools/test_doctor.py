@@ -179,6 +179,11 @@ NOTES = {
     "no AVX2": (changed("cores", simd=("sse2",)), "has no AVX2", "virtual processor"),
     "Docker's shared memory": (changed("shared", size=64 << 20), "/dev/shm has 64.0 MiB", "--shm-size"),
     "no native reads": (changed("software", native_reads=False), "reads many records at once", "io_setup"),
+    "no compiled part": (
+        changed("software", native_absence="it was not built, because there was no C compiler"),
+        "compiled part is not used: it was not built",
+        "AIOLOADER_NATIVE=1",
+    ),
     "threads": (
         changed("software", variables={"OMP_NUM_THREADS": "8"}),
         "OMP_NUM_THREADS=8 is set",
