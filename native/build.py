@@ -49,12 +49,15 @@ def compile_native(target: Path) -> None:
     ):
         raise NotBuilt("it is for CPython with the interpreter's lock, on Linux and macOS")
     compiler = shlex.split(os.environ.get("CC") or "cc")
-    shared = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
+    made = target.with_name(f"{target.name}.{os.getpid()}")
+    shared = ["-shared"]
+    if sys.platform == "darwin":  # among them the processors that this Python is for
+        shared = shlex.split(sysconfig.get_config_var("LDSHARED"))[1:]
     command = [
         *(*compiler, "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", *shared),
         *("-I", sysconfig.get_path("include"), *shlex.split(os.environ.get("CFLAGS", ""))),
         *map(str, sorted(HERE.glob("*.c"))),
-        *("-o", str(target), *shlex.split(os.environ.get("LDFLAGS", ""))),
+        *("-o", str(made), *shlex.split(os.environ.get("LDFLAGS", ""))),
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -65,6 +68,7 @@ def compile_native(target: Path) -> None:
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error:" in line]
         raise NotBuilt(f"{compiler[0]} failed: {'; '.join(errors[:1]) or done.returncode}")
+    made.replace(target)  # a process that has the old one loaded keeps it
 
 
 class NativeHook(BuildHookInterface):

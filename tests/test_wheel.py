@@ -1,7 +1,9 @@
-"""Tests of a wheel's content: the two packages with their types, and nothing else."""
+"""Tests of a wheel's content: the two packages with their types, the compiled part or none, and nothing else."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,7 +15,14 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("native", ["0", "1", "without a compiler"])
+def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path, native: str) -> None:
+    compiled = native == "1"
+    if compiled and shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    environment = {**os.environ, "AIOLOADER_NATIVE": native}
+    if native == "without a compiler":
+        environment |= {"AIOLOADER_NATIVE": "", "CC": str(tmp_path / "none")}
     command = [
         sys.executable,
         "-m",
@@ -25,9 +34,11 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> No
         str(tmp_path),
         str(ROOT),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
+    tag = wheel.name.split("-", 2)[2]
+    assert tag.startswith("cp311-abi3-") if compiled else tag == "py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
@@ -49,6 +60,8 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> No
         for path in (ROOT / name).rglob("*.py")
     }
     assert {name for name in packages if name.endswith(".py")} == sources
+    assert ("aioloader/_native.abi3.so" in packages) is compiled
+    assert "aioloader/_native.pyi" in packages
     assert not [name for name in packages if name.endswith((".pyc", ".rec", ".idx"))]
     assert [name for name in names if name.endswith("licenses/LICENSE")]
     assert "\nLicense-Expression: Apache-2.0\n" in metadata

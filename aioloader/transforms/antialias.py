@@ -6,7 +6,8 @@ Rule for bytes by "bilinear" and "bicubic": the weights of a pixel are whole mul
 are filtered before rows, and each of the two rounds halves up to bytes, as torchvision does on a CPU. So every product
 and every sum is a whole number below 2**24 in units of 2**-15, which float32 represents exactly: the result depends
 neither on the order in which a matrix product adds, nor on the processor. A matrix product of a few rows at a time is
-the fastest way that numpy has: the weights of neighbouring pixels overlap.
+the fastest way that numpy has: the weights of neighbouring pixels overlap. Where the compiled part is used, it computes
+the same sums in a sixth of the time.
 
 Only Pillow has "box", "hamming" and "lanczos", so bytes are filtered with its weights, multiples of 2**-22; the sums
 are exact in float64. Of both axes, Pillow 13 chooses which is first; before, and here, columns are.
@@ -136,7 +137,7 @@ def axis_filter(before: int, after: int, first: int, stop: int, *, kernel: str, 
     return AxisFilter(start, end, stop - first, blocks)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def axis_table(before: int, after: int, first: int, stop: int, *, kernel: str) -> Array:
     """Compute the weights of bytes for a range of pixels of a result, as the compiled part takes them.
 
