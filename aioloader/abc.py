@@ -599,6 +599,21 @@ class ByteSource:
         """Return a source with `maps` of the same files that closes this one; None if they are not to be mapped."""
         return None
 
+    def copied(
+        self, memory: SlabMemory, decoder: Decoder[bytes]
+    ) -> Callable[[Spans], list[bytes] | None] | None:
+        """Return a function that makes samples of copies of the files; None if they are not to be copied.
+
+        Args:
+            memory: takes the copies, as far as there is room; closing the source ends their use.
+            decoder: makes payloads, by `Decoder.many`.
+
+        Returns:
+            a function that returns the payloads of items by their spans; None if a sample fails or is not in the
+            copies, so that the items are to be read. It waits for no disk, and may be called from any thread.
+        """
+        return None
+
 
 class FileMaps:
     """Memory maps of record files, which travel to the workers of an executor that `maps_files`."""
@@ -806,6 +821,7 @@ class SlabMemory:
         limit: maximum number of bytes of all slabs together.
         leased: bytes of the slabs that the caller's batches hold.
         forked: bytes that were leased when this process was forked; they are not used again.
+        reclaim: called by `allocate` where there is no room: it frees a slab that its owner can do without.
     """
 
     memory: mmap.mmap
@@ -813,6 +829,7 @@ class SlabMemory:
     limit: int
     leased: int
     forked: int
+    reclaim: Callable[[], object] | None = None
 
     def allocate(self, nbytes: int, *, lasting: bool = False, spare: int = 0) -> Slab | None:
         """Return a slab of at least `nbytes` bytes, or None if there is no room now.

@@ -105,7 +105,8 @@ class _Explanation(DerivedMetrics):
             return self._consumer()
         if stats.startup_s > 0.5 * stats.seconds:
             return self._startup()
-        if not stats.decode_s and not stats.transform_s and stats.collate_s and self.inline:
+        gathers = self.inline and stats.batchify is None and not stats.transform_s
+        if gathers and stats.collate_s > stats.fetch_s + stats.decode_s:
             return self._in_memory()
         if self.awaits():
             return self._blocking_transform() if self.held() else self._async_transform()
@@ -188,10 +189,10 @@ class _Explanation(DerivedMetrics):
         return f"The workers are the limit so far. {what} to start them ({rate}). {later}"
 
     def _in_memory(self) -> str:
-        """Explain in-memory data, whose rows the loop's thread copies: only `collate_s` was counted."""
+        """Explain data in memory, whose samples the loop's thread copies: `collate_s` without a batchify function."""
         stats = self.stats
         return (
-            f"Memory is the limit. Rows are gathered in this thread, without workers: copying takes "
+            f"Memory is the limit. Samples are copied in this thread, without workers: copying takes "
             f"{1e3 * stats.collate_s / stats.batches:.3f} ms a batch, {stats.collate_s / self.steady_s:.0%} of the "
             f"time; the rest is the fixed cost of a batch ({self._rate_now}). Batches twice as large would give "
             f"{_times(self.batches_twice(stats.collate_s))}."

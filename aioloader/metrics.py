@@ -83,7 +83,7 @@ class Stats(StorageStats, LoaderConfig):
         decode_s: seconds that the executor spent decoding, summed over all workers, as are the next two. The time of a
             dataset's own ``__getitem__`` counts as decoding.
         transform_s: seconds that it spent in transforms.
-        collate_s: seconds that it spent in the batchify function; for in-memory data, seconds of copying rows.
+        collate_s: seconds that it spent in the batchify function; for data in memory, seconds of copying samples.
         transforms: seconds by name of the transform, summed over all workers.
         work_s: seconds that workers spent on samples, including the time between these three; 0 if unknown.
         cpu_s: CPU seconds of that work.

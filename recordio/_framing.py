@@ -306,19 +306,21 @@ def payload_spans(
         it is stored in several parts, or damaged, or its bytes do not end with it and no other record follows.
     """
     view = memoryview(data).cast("B")
+    begin = start + HEAD_SIZE
     # A head is read only where it is inside the record and at a multiple of 4, as records are in files.
     fit = (length >= HEAD_SIZE) & (start & 3 == 0)
+    if not fit.any():
+        return begin.tolist(), begin.tolist()
     words = np.frombuffer(view, _WORD, len(view) // 4)
-    place = np.where(fit, start >> 2, 0)[:, None] + np.arange(2)
-    heads = words[place] if fit.any() else np.zeros(place.shape, np.uint32)
-    size = heads[:, 1].astype(np.int64)
+    place = np.where(fit, start >> 2, 0)
+    size = words[place + 1].astype(np.int64)
     framed = size + HEAD_SIZE + 3 & -4
-    fit &= (heads[:, 0] == MAGIC) & (size <= MAX_PAYLOAD) & (framed <= length)
-    if (fit & (framed != length)).any():
+    exact = framed == length
+    fit &= (words[place] == MAGIC) & (size <= MAX_PAYLOAD) & (framed <= length)
+    if not exact.all():
         # A length that damage made smaller is followed by bytes that are not a head.
         behind = np.where(fit & (framed + HEAD_SIZE <= length), start + framed >> 2, 0)
-        fit &= (framed == length) | (words[behind] == MAGIC)
-    begin = start + HEAD_SIZE
+        fit &= exact | (words[behind] == MAGIC)
     return begin.tolist(), (begin + np.where(fit, size, 0)).tolist()
 
 

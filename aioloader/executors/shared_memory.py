@@ -137,9 +137,16 @@ class SlabMemory(aioloader.abc.SlabMemory):
     def allocate(self, nbytes: int, *, lasting: bool = False, spare: int = 0) -> Slab | None:
         # Lasting slabs are taken from the end, others from the start, so that the caller's batches do not fragment the
         # room for short-lived slabs.
+        size = max(_PAGE, -(-nbytes // _PAGE) * _PAGE)
         with self._lock:
             self.free_pending()
-            return self._take(max(_PAGE, -(-nbytes // _PAGE) * _PAGE), lasting, spare)
+            slab = self._take(size, lasting, spare)
+        reclaim = self.reclaim
+        if slab is not None or reclaim is None:
+            return slab
+        reclaim()  # it may wait for a thread that wants this lock
+        with self._lock:
+            return self._take(size, lasting, spare)
 
     def _take(self, size: int, lasting: bool, spare: int) -> Slab | None:
         places = range(len(self._free))

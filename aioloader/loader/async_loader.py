@@ -102,8 +102,8 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         max_errors: with "skip" and "replace", how many samples may fail before `TooManyErrorsError`; None: any number.
         max_error_rate: the share of an epoch's samples that may fail, less than 1; checked after 1,000 samples and at
             the end of the epoch; None: any.
-        memory_limit: bytes of slab memory, for batches in flight and batches that the caller keeps; None: a quarter of
-            the memory that this process may use.
+        memory_limit: bytes of slab memory, for batches in flight, batches that the caller keeps, and copies of files of
+            small records; None: a quarter of the memory that this process may use.
         even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
         output: type of the delivered batches. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
             if the package can share it, in the same structure, strings and objects as they are; or a function that

@@ -12,6 +12,7 @@ from aioloader.batchify.stack import AsList, Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.auto import AutoExecutor
 from aioloader.executors.factory import make_executor
+from aioloader.executors.runner import bulk_method
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.native import absence
@@ -23,6 +24,9 @@ from aioloader.pipeline.async_map import AsyncMapExecutor, cut
 from aioloader.pipeline.context import ItemSource, PipelineContext
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioloader.foundation.types import Spans
     from aioloader.loader.planner import EpochPlanner
     from aioloader.metrics import Metrics
 
@@ -127,6 +131,7 @@ class LoaderParts:
                     timeout=options.timeout,
                 )
             default = options.batchify_fn if self._batchify is None else None
+            program = self._program(source, maps)
             context = PipelineContext(
                 items=items,
                 source=source,
@@ -140,8 +145,9 @@ class LoaderParts:
                 metrics=self._metrics,
                 threads=None if self.inline else Threads(1, "aioloader-collate"),
                 stall_timeout=options.stall_timeout,
+                payloads=self._payloads(source, program, memory),
             )
-            executor.open(self._program(source, maps), memory)
+            executor.open(program, memory)
         except BaseException:
             if source is not None:
                 source.close()
@@ -196,6 +202,15 @@ class LoaderParts:
             return partial
         partial.close()
         return None
+
+    def _payloads(
+        self, source: ByteSource | None, program: Program, memory: SlabMemory
+    ) -> Callable[[Spans], list[bytes] | None] | None:
+        """Return the function of `PipelineContext.payloads`, or None."""
+        if source is None or program.decoder is None or not self.inline:
+            return None
+        listed = self._batchify is None or program.lists
+        return source.copied(memory, program.decoder) if listed and bulk_method(program) else None
 
     @property
     def _nothing_to_run(self) -> bool:

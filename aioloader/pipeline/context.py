@@ -81,6 +81,7 @@ class PipelineContext:
         in_order: batches are delivered in the order of their plans; otherwise as they are ready.
         threads: make large copies; None: they are made where the batch is, because nothing else runs there.
         stall_timeout: seconds without progress after which the watchdog reports, or None.
+        payloads: see `aioloader.abc.ByteSource.copied`; None: all batches are read.
         learned: what earlier batches have shown.
     """
 
@@ -96,4 +97,5 @@ class PipelineContext:
     metrics: Metrics = field(default_factory=Metrics)
     threads: Threads | None = None
     stall_timeout: float | None = None
+    payloads: Callable[[Spans], list[bytes] | None] | None = None
     learned: Learned = field(default_factory=Learned)

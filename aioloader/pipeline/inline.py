@@ -21,7 +21,7 @@ from aioloader.pipeline.memory import may_lease
 from aioloader.pipeline.plan import BatchPlan, base_indices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioloader.abc import Executor
     from aioloader.foundation.types import Array, Chunk, ChunkResult, IntArray, ReadPlan, Spans
@@ -87,10 +87,14 @@ class InlinePipeline:
         self._plan: BatchPlan | None = None
         self._blocking = blocking
         self._yielded_at = time.monotonic()
-        self._in_memory = None if context.items.arrays is None else InMemoryBatcher(context)
+        self._in_memory: InMemoryBatcher | PayloadBatcher | None = None
+        if context.items.arrays is not None:
+            self._in_memory = InMemoryBatcher(context)
+        elif context.payloads is not None:
+            self._in_memory = PayloadBatcher(context, context.payloads)
         self._source: ByteSource | None = context.source
         self._run: Run = context.executor.run
-        if blocking and self._in_memory is None:
+        if blocking and context.items.arrays is None:
             parts = _Blocking(context.source, context.executor)
             self._source = None if context.source is None else parts
             self._run = parts.run
@@ -105,13 +109,13 @@ class InlinePipeline:
         if plan is None:
             return None
         if self._in_memory is not None:
-            self._plan = None
-            if self._trace is None:
-                return self._in_memory.batch(plan)
             begin = perf_counter()
             gathered = self._in_memory.batch(plan)
-            self._trace.gathered(begin, gathered.samples)
-            return gathered
+            if gathered is not None:
+                self._plan = None
+                if self._trace is not None:
+                    self._trace.gathered(begin, gathered.samples)
+                return gathered
         task = BatchTask(self._context, plan, self._source, self._run)
         if self._trace is not None:
             self._trace.begin(plan.number, task.timeline)
@@ -212,3 +216,33 @@ class InMemoryBatcher:
             self._parts.append((place, (rows, *shape), dtype))
             place += -(-rows * nbytes // 64) * 64
         self._nbytes = place
+
+
+class PayloadBatcher:
+    """Maker of batches of records that need no work: lists of payloads, copied from memory many at a time.
+
+    Args:
+        context: the shared parts.
+        payloads: see `PipelineContext`.
+    """
+
+    def __init__(self, context: PipelineContext, payloads: Callable[[Spans], list[bytes] | None]) -> None:
+        self._context = context
+        self._payloads = payloads
+
+    def batch(self, plan: BatchPlan) -> Delivery | None:
+        """Return the batch of a plan; None if it is to be read, because a record is damaged, or not in memory.
+
+        Raises:
+            IndexError: the sampler returned an index outside of the data.
+        """
+        begin = perf_counter()
+        items, metrics = self._context.items, self._context.metrics
+        assert items.spans is not None
+        spans = items.spans(base_indices(items, plan.indices)[1])
+        payloads = self._payloads(spans)
+        if payloads is None:
+            return None
+        metrics.bytes_read += int(spans.length.sum())
+        metrics.work.collate_s += perf_counter() - begin
+        return Delivery(plan.consumed, payloads, len(payloads))

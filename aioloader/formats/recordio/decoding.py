@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import operator
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,12 @@ class RecordDecoder(Decoder[bytes]):
         """Return the payloads of records, None for those stored in several parts; see `Decoder.many`."""
         view = memoryview(memory)
         begin, end = payload_spans(view, start, length)
+        sizes = set(map(operator.sub, end, begin))
+        if len(sizes) == 1 and (nbytes := sizes.pop()):
+            # Payloads of one size take two thirds of the time as items of one array.
+            items = np.ndarray((len(view) - nbytes) // 4 + 1, f"V{nbytes}", view, strides=4)
+            payloads: list[bytes | None] = items[start + (begin[0] - start[0]) >> 2].tolist()
+            return payloads
         if type(memory) is mmap.mmap:
             return [memory[low:high] or None for low, high in zip(begin, end, strict=True)]
         return [bytes(view[low:high]) or None for low, high in zip(begin, end, strict=True)]

@@ -7,7 +7,9 @@ process holds the descriptors and workers inherit them; a worker maps a file whe
 by its offset. As with spans that are read, the length that an index implies may be too small: the record's
 own header has the real one.
 
-Reading a map behind the end of its file kills the process (SIGBUS), so the file's size is checked each time.
+Reading a map behind the end of its file kills the process (SIGBUS), so the file's size is checked each time. Between
+the check and the read the file may still be cut, which a loader survives if it is a worker that dies. So the loader's
+own thread uses no map: where records need no work, it copies files to slab memory, and takes the records from there.
 
 Slow disks and network file systems are recognized by the measured waiting time. Where reads wait for long, several of
 them are made at the same time, and a gap between two records is read along if that takes no longer than another read
@@ -22,7 +24,10 @@ import ctypes
 import mmap
 import os
 import sys
+import threading
 import time
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,13 +35,17 @@ import numpy as np
 import aioloader.abc
 from aioloader.abc import ByteSource
 from aioloader.foundation.descriptors import above_streams, sent_descriptors
-from aioloader.foundation.types import Array, IntArray, ReadPlan, SpanKind, Spans
-from aioloader.storage.local.descriptors import open_regular
-from aioloader.storage.records import cut_short, doubtful, exact_shortage, record_extent
+from aioloader.foundation.types import Array, IntArray, ItemLocation, ReadPlan, SpanKind, Spans
+from aioloader.storage.local.descriptors import open_regular, open_regular_file
+from aioloader.storage.records import cut_short, doubtful, exact_shortage, record_extent, wrong_length
 from recordio._framing import HEAD_SIZE, MAGIC, MAX_PAYLOAD, unpack_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from io import FileIO
+
+    from aioloader.abc import Decoder, SlabMemory
+    from aioloader.foundation.types import Slab
 
 
 _CACHESTAT = 451  # the same on all architectures
@@ -195,6 +204,14 @@ Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")
 
 _MOST_FILES = 16
+# Of `memory_limit`, for copies of files.
+_COPIED_SHARE = 8
+# Filling new slab memory takes 0.64 ms a megabyte, and the loop is held as long.
+_PIECE_NBYTES = 1 << 20
+# On average; of longer records the copies cost more than they save.
+_MOST_COPIED_NBYTES = 16 << 10
+_ALIGNMENT = 64
+_TICK_NS = 20_000_000
 # A shorter record is read in the time that it takes to find out whether it is in memory.
 _LEAST_CHECKED_NBYTES = 64 << 10
 
@@ -323,6 +340,132 @@ def _received_maps(
 ) -> FileMaps:
     """Return a copy for this process, which has its own numbers of the descriptors."""
     return FileMaps(paths, [sent_descriptors.here(fd) for fd in fds], sizes, kind)
+
+
+class FileCopies:
+    """Copies of small records in slab memory. All methods may be called from any thread.
+
+    A piece is copied with each batch, and only what is in the page cache, so that no batch waits for the rest or for a
+    disk; until all is there the files are read. A change of a file, by its size or the time of the change, ends the use
+    of the copies for good, and so does a lack of memory for batches.
+
+    Args:
+        memory: takes the copies.
+        paths: the files.
+
+    Raises:
+        OSError: a file cannot be opened.
+    """
+
+    def __init__(self, memory: SlabMemory, paths: Sequence[str]) -> None:
+        self._memory = memory
+        self._lock = threading.RLock()
+        self._slab: Slab | None = None
+        self._missing: deque[tuple[int, int, int, int]] = deque()
+        self._stamps: list[tuple[int, int]] = []
+        self._files: list[FileIO] = []
+        try:
+            self._files += map(open_regular_file, paths)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def of(cls, memory: SlabMemory, paths: Sequence[str]) -> FileCopies | None:
+        """Return an object without copies yet; None if the files are not to be copied: too many bytes, or files."""
+        if not (hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT") and 0 < len(paths) <= _MOST_FILES):
+            return None
+        with suppress(OSError):  # reading the file raises the error
+            if sum(map(os.path.getsize, paths)) <= memory.limit // _COPIED_SHARE:
+                return cls(memory, paths)
+        return None
+
+    def close(self) -> None:
+        """End the use of the copies, and free their memory; may be called twice."""
+        with self._lock:
+            slab, self._slab = self._slab, None
+            files, self._files = self._files, []
+            for file in files:
+                file.close()
+            if slab is not None:
+                self._memory.reclaim = None
+                self._memory.free(slab)
+
+    def payloads(self, decoder: Decoder[bytes], spans: Spans) -> list[bytes] | None:
+        """Return the payloads of some records; None if they are to be read; see `ByteSource.copied`."""
+        with self._lock:
+            if not self._files or not self._ready(spans):
+                return None
+            beyond = spans.offset + spans.length - self._sizes[spans.file]
+            if np.minimum.reduce(spans.offset, initial=0) < 0 or np.maximum.reduce(beyond, initial=0) > 0:
+                return None
+            memory, start = self._memory.memory, self._starts[spans.file] + spans.offset
+            made: list[Any] = decoder.many(memory, start, spans.length)
+            rest = [] if all(made) else [place for place, payload in enumerate(made) if payload is None]
+            if not rest:
+                return made
+            # Empty, in several parts, or damaged: then it is read, so that it is named, or read with its real length.
+            view = memoryview(memory).toreadonly()
+            if wrong_length(view, start[rest], spans.length[rest]):
+                return None
+            with suppress(Exception):
+                for place, low, nbytes in zip(
+                    rest, start[rest].tolist(), spans.length[rest].tolist(), strict=True
+                ):
+                    made[place] = decoder(view[low : low + nbytes], None, ItemLocation())
+                return made
+            return None
+
+    def _ready(self, spans: Spans) -> bool:
+        """Return whether all is copied, and still what the files contain; else copy the next piece."""
+        try:
+            status = [os.fstat(file.fileno()) for file in self._files]
+            stamps = [(each.st_size, each.st_ctime_ns) for each in status]
+            if self._slab is None:
+                return self._begin(spans, stamps)
+            if stamps != self._stamps:
+                self.close()
+            elif self._missing:
+                self._copy_piece()
+        except OSError:  # this file system has no reads that do not wait, or the file is gone
+            self.close()
+        return bool(self._files) and not self._missing
+
+    def _begin(self, spans: Spans, stamps: list[tuple[int, int]]) -> bool:
+        # A later change has another time only if this one is not of the present tick of the system's clock.
+        if time.time_ns() - max(changed for _, changed in stamps) < _TICK_NS:
+            return False
+        sizes = [size for size, _ in stamps]
+        starts = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)])
+        slab = None
+        if len(spans) and spans.length.mean() <= _MOST_COPIED_NBYTES:
+            slab = self._memory.allocate(int(starts[-1]), lasting=True)
+        if slab is None:
+            self.close()
+            return False
+        self._stamps, self._sizes, self._starts = stamps, np.array(sizes), starts[:-1] + slab.offset
+        self._missing = deque(
+            (file.fileno(), offset, int(start) + offset, min(_PIECE_NBYTES, size - offset))
+            for file, size, start in zip(self._files, sizes, self._starts, strict=True)
+            for offset in range(0, size, _PIECE_NBYTES)
+        )
+        self._memory.reclaim = self.close
+        self._slab = slab  # last: if this is interrupted, it begins again
+        return False
+
+    def _copy_piece(self) -> None:
+        """Copy the next piece, or the part of it that is in the page cache."""
+        fd, offset, place, nbytes = self._missing[0]
+        with memoryview(self._memory.memory) as memory, memory[place : place + nbytes] as out:
+            try:
+                got = os.preadv(fd, [out], offset, os.RWF_NOWAIT)
+            except BlockingIOError:
+                self._missing.rotate(-1)
+                return
+        if got == nbytes:
+            self._missing.popleft()
+        else:
+            self._missing[0] = fd, offset + got, place + got, nbytes - got
 
 
 class RecordSource(ByteSource):

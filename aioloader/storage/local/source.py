@@ -36,6 +36,7 @@ from aioloader.storage.local.descriptors import Descriptors, check_regular, open
 from aioloader.storage.local.kernel_aio import KernelAioReader
 from aioloader.storage.local.mapped import (
     Failures,
+    FileCopies,
     MappedByteSource,
     ReadLatency,
     RecordSource,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from io import FileIO
 
+    from aioloader.abc import Decoder, SlabMemory
     from aioloader.foundation.threads import Threads
 
 
@@ -294,6 +296,7 @@ class LocalByteSource(RecordSource):
         self._kernel_aio = KernelAioReader()
         self._direct_reads = DirectReads(self._kernel_aio) if direct else None
         self._residencies: dict[int, Residency] = {}
+        self._copies: FileCopies | None = None
         self._threads: Threads | None = None
         self._part_threads: Threads | None = None
         self._files = WholeFiles(paths)
@@ -323,6 +326,8 @@ class LocalByteSource(RecordSource):
         self._threads = self._part_threads = None
         if self._direct_reads is not None:
             self._direct_reads.close()
+        if self._copies is not None:
+            self._copies.close()
         self._kernel_aio.close()
         self._descriptors.close()
 
@@ -332,6 +337,14 @@ class LocalByteSource(RecordSource):
     def mapped(self) -> MappedByteSource | None:
         """Return a source that maps the same files and closes this one; None for whole files and direct reads too."""
         return None if self.kind is SpanKind.FILE or self.direct else MappedByteSource.over(self)
+
+    def copied(
+        self, memory: SlabMemory, decoder: Decoder[bytes]
+    ) -> Callable[[Spans], list[bytes] | None] | None:
+        if self.kind is not SpanKind.RECORD or self.direct:
+            return None
+        self._copies = FileCopies.of(memory, self.paths)
+        return None if self._copies is None else partial(self._copies.payloads, decoder)
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
