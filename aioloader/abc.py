@@ -967,6 +967,23 @@ class Executor:
         """
         raise NotImplementedError
 
+    def start(
+        self, chunks: Sequence[Chunk], done: Callable[[ChunkResult | BaseException], object]
+    ) -> Callable[[], object]:
+        """Begin to run the chunks of one batch, as `run` does, without a task that waits for them.
+
+        Called in place of `run` if no subclass of the class that defines it overrides `run` alone.
+
+        Args:
+            chunks: the chunks.
+            done: called once with the result, or with what `run` would raise, in the event loop's thread; perhaps
+                before this returns. It raises nothing.
+
+        Returns:
+            a function that cancels the chunks; `done` is not called then. To be called in the event loop's thread.
+        """
+        raise NotImplementedError
+
     def close(self) -> None:
         """End all workers and wait for them, within a second; may be called twice, from any thread."""
         raise NotImplementedError

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from time import monotonic, perf_counter, process_time
 from types import MappingProxyType
@@ -316,7 +317,7 @@ class Metrics:
     fetch_s: float = 0.0
     dispatch_s: float = 0.0
     wait_s: float = 0.0
-    waits: dict[str, float] = field(default_factory=dict)
+    waits: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     consumer_s: float = 0.0
     first_batch_s: float | None = None
     in_flight: int = 0
@@ -325,7 +326,7 @@ class Metrics:
     first_wait_s: float = 0.0
     process_cpu_s: float = 0.0
     startup_s: float | None = None
-    spent: dict[str, float] = field(default_factory=dict)
+    spent: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     lag: Lag = field(default_factory=Lag)
     started: float | None = None
     ended: float = 0.0

@@ -7,12 +7,16 @@ workers at once. So the event loop is the limit, and images/s is what one loop c
 answering. The rest is an `AsyncDataLoader` over a record file of 5 kB face crops, with its messages, sockets and slab
 memory. The workers write no pixels. They report `--decode-ms` for each sample, on which the size of chunks depends.
 
-A row is measured after twice as many batches as are in flight.
+A row is measured after twice as many batches as are in flight. Its calls are those of all functions in the loop's
+thread, also of C, and its turns those of the event loop: fewer than one for a batch where many answers wait for it.
+uvloop is a loop in C: its turns are not counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import cProfile
+import functools
 import mmap
 import selectors
 import socket
@@ -37,7 +41,7 @@ from benchmarks.data import write_rec
 from benchmarks.measurement import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioloader.abc import Program, SlabMemory
     from aioloader.foundation.types import Chunk, IntArray
@@ -111,15 +115,27 @@ class AnsweringExecutor(ProcessExecutor):
         for handle in self._table.handles:
             handle.child = AnsweredChild(self._ours)
 
-    async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
+    def start(
+        self, chunks: Sequence[Chunk], done: Callable[[ChunkResult | BaseException], object]
+    ) -> Callable[[], object]:
         self.batches += 1
         self.chunks += len(chunks)
-        return await super().run(chunks)
+        return super().start(chunks, done)
 
     def close(self) -> None:
         self._ours.close()
         self._answering.wait()
         super().close()
+
+
+class CountedSelector(selectors.DefaultSelector):
+    """Selector that counts the turns of its event loop."""
+
+    turns = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.turns += 1
+        return super().select(timeout)
 
 
 def answer_all(number: int, decode_s: float) -> None:
@@ -165,8 +181,10 @@ def _answer(request: list[Any], nowhere: mmap.mmap, decode_s: float) -> bytes:
     return encode(("done", number, *answer, None))
 
 
-async def cost(path: Path, workers: int, batch_size: int, options: dict[str, Any]) -> Row:
-    """Return the figures of one number of workers and one batch size."""
+async def cost(
+    path: Path, workers: int, batch_size: int, options: dict[str, Any], selector: CountedSelector
+) -> Row:
+    """Return the figures of one number of workers and one batch size; `selector` is that of the running loop."""
     executor = AnsweringExecutor(workers, options["decode_ms"])
     loader = aioloader.AsyncDataLoader[Any](
         aioloader.RecordFileDataset(path), batch_size, sampler=EndlessSampler(), executor=executor
@@ -180,31 +198,49 @@ async def cost(path: Path, workers: int, batch_size: int, options: dict[str, Any
         for _ in range(4 * workers):
             await anext(batches)
         executor.batches = executor.chunks = 0
-        count = max(2 * workers, -(-options["images"] // batch_size))
+        count = max(8 * workers, -(-options["images"] // batch_size))
         times = []
+        turns = selector.turns
         for _ in range(options["rounds"]):
             cpu, wall = time.thread_time(), time.perf_counter()
             for _ in range(count):
                 await anext(batches)
             times.append((time.thread_time() - cpu, time.perf_counter() - wall))
+        turns = selector.turns - turns
+        with cProfile.Profile() as profile:
+            for _ in range(count):
+                await anext(batches)
+        calls = sum(entry.callcount for entry in profile.getstats())
         peak = loader.stats().memory_peak_bytes
     loop_s, wall_s = (median(column) for column in zip(*times, strict=True))
     return {
         "workers": workers,
         "batch size": batch_size,
         "CPU time for an image, µs": 1e6 * loop_s / (count * batch_size),
+        "CPU time for a batch, ms": 1e3 * loop_s / count,
+        "calls for a batch": calls / count,
+        "turns for a batch": turns / (options["rounds"] * count),
         "images/s": count * batch_size / wall_s,
         "chunks of a batch": executor.chunks / max(1, executor.batches),
         "slab memory, MB": peak / 1e6,
     }
 
 
+def _loop(selector: CountedSelector, in_c: bool) -> asyncio.AbstractEventLoop:
+    if not in_c:
+        return asyncio.SelectorEventLoop(selector)
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
 def measure(
-    workers: Sequence[int] = (2, 8, 32, 64, 128),
-    batch_sizes: Sequence[int] = (64, 256),
+    workers: Sequence[int] = (2, 16, 64, 128),
+    batch_sizes: Sequence[int] = (64, 128, 256),
     decode_ms: float = 0.4,
     images: int = 20_000,
     rounds: int = 3,
+    uvloop: bool = False,
     answer: int | None = None,
 ) -> Iterator[Row]:
     """Measure each number of workers and batch size.
@@ -215,6 +251,7 @@ def measure(
         decode_ms: what a worker reports for a sample.
         images: of a round, at least.
         rounds: of each row.
+        uvloop: run the event loop of uvloop.
         answer: only answer the workers whose sockets arrive through this file descriptor.
     """
     if answer is not None:
@@ -226,7 +263,10 @@ def measure(
         write_rec(path, [np.random.default_rng(0).bytes(_NBYTES)], _RECORDS)
         for number in workers:
             for batch_size in batch_sizes:
-                yield asyncio.run(cost(path, number, batch_size, options))
+                selector = CountedSelector()
+                loop = functools.partial(_loop, selector, uvloop)
+                with asyncio.Runner(loop_factory=loop) as runner:
+                    yield runner.run(cost(path, number, batch_size, options, selector))
 
 
 if __name__ == "__main__":

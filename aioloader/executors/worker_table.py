@@ -8,6 +8,7 @@ time supervises them, the others wait for their turn. A chunk whose first attemp
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import time
@@ -41,14 +42,14 @@ class BatchRun:
         result: merged result of the chunks that are done; None if none is.
         error: of the first chunk that was given up, or None.
         attempts: the current attempt of each chunk that is not done.
-        done: set when no chunk is left.
-        abandoned: the batch was cancelled, so that no task waits for it.
+        done: called with the result, or the error, when no chunk is left.
+        abandoned: the batch was cancelled, so that `done` is not called.
     """
 
+    done: Callable[[ChunkResult | BaseException], object]
     result: ChunkResult | None = None
     error: BaseException | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    done: Notification = field(default_factory=Notification)
     abandoned: bool = False
 
 
@@ -231,25 +232,38 @@ class WorkerTable(Generic[H]):
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         """Run the chunks of a batch; see `aioloader.abc.Executor.run`."""
-        batch = BatchRun()
+        outcomes: list[ChunkResult | BaseException] = []
+        ended = Notification()
+
+        def done(outcome: ChunkResult | BaseException) -> None:
+            outcomes.append(outcome)
+            ended.set()
+
+        cancel = self.start(chunks, done)
+        try:
+            while not outcomes:
+                await ended.wait()
+        except BaseException:
+            cancel()
+            raise
+        outcome = outcomes.pop()
+        if isinstance(outcome, ChunkResult):
+            return outcome
+        try:
+            raise outcome
+        finally:
+            del outcome  # breaks the cycle error -> traceback -> frame -> error
+
+    def start(
+        self, chunks: Sequence[Chunk], done: Callable[[ChunkResult | BaseException], object]
+    ) -> Callable[[], object]:
+        """Begin to run the chunks of a batch; see `aioloader.abc.Executor.start`."""
+        batch = BatchRun(done)
         for chunk in chunks:
             batch.attempts.append(Attempt(batch, chunk, chunk))
         for attempt in batch.attempts[:]:
             self._submit(attempt)
-        try:
-            while batch.attempts:
-                await batch.done.wait()
-        except BaseException:
-            batch.abandoned = True
-            for attempt in batch.attempts[:]:
-                self._abandon(attempt)
-            raise
-        if batch.error is not None:
-            try:
-                raise batch.error
-            finally:
-                batch.error = None  # breaks the cycle error -> traceback -> frame -> batch -> error
-        return batch.result or ChunkResult()
+        return functools.partial(self._abandon, batch)
 
     def _submit(self, attempt: Attempt) -> None:
         attempt.number = next(self._numbers)
@@ -295,13 +309,15 @@ class WorkerTable(Generic[H]):
             handle.send(heapq.heappop(self._queue)[2])
             self._note(handle)
 
-    def _abandon(self, attempt: Attempt) -> None:
-        """End an attempt whose batch was cancelled."""
-        for handle in self.handles:
-            if attempt.number in handle.running:
+    def _abandon(self, batch: BatchRun) -> None:
+        """End the attempts of a batch that was cancelled."""
+        batch.abandoned = True
+        for attempt in batch.attempts[:]:
+            handle = next((each for each in self.handles if attempt.number in each.running), None)
+            if handle is None:
+                self.resolve(attempt, ChunkResult())  # still queued: no worker has seen it
+            else:
                 self.cancel(handle, attempt)
-                return
-        self.resolve(attempt, ChunkResult())  # still queued: no worker has seen it
 
     def cancel(self, handle: H, attempt: Attempt) -> None:
         """Make a worker give up a chunk, which is not resolved yet."""
@@ -320,7 +336,7 @@ class WorkerTable(Generic[H]):
     def resolve(self, attempt: Attempt, outcome: Outcome) -> None:
         """Take the outcome of an attempt, whose worker does not touch the chunk's memory any more."""
         attempt.ended = True
-        if self.ending.pop(attempt.number, None) is not None:
+        if self.ending and self.ending.pop(attempt.number, None) is not None:
             self._drained.set()
         batch, retry, error, rest = attempt.batch, attempt.retry, None, None
         if retry is None and isinstance(outcome, ChunkResult):
@@ -347,8 +363,10 @@ class WorkerTable(Generic[H]):
         attempt.chunk.release()
         batch.error = batch.error or error
         batch.attempts.remove(attempt)
-        if not batch.attempts:
-            batch.done.set()
+        if not batch.attempts and not batch.abandoned:
+            outcome = batch.error if batch.error is not None else batch.result or ChunkResult()
+            batch.error = None  # breaks the cycle error -> traceback -> frame -> batch -> error
+            batch.done(outcome)
 
     # -- death -------------------------------------------------------------------------------------------------------
 
@@ -395,6 +413,11 @@ class SupervisedExecutor(Executor, Generic[H]):
 
     def run(self, chunks: Sequence[Chunk]) -> Coroutine[Any, Any, ChunkResult]:
         return self._table.run(chunks)
+
+    def start(
+        self, chunks: Sequence[Chunk], done: Callable[[ChunkResult | BaseException], object]
+    ) -> Callable[[], object]:
+        return self._table.start(chunks, done)
 
     @property
     def restarts(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from operator import attrgetter
 from time import perf_counter
@@ -449,26 +449,6 @@ class WorkSpan(NamedTuple):
     parts: tuple[tuple[str, float], ...]
 
 
-_COUNTED = (
-    "samples",
-    "decode_s",
-    "transform_s",
-    "collate_s",
-    "transforms",
-    "work_s",
-    "longest_s",
-    "cpu_s",
-    "pauses",
-    "bad_entries",
-    "decodes",
-    "measured_crops",
-    "crop_pixels",
-    "read_pixels",
-    "work_spans",
-)
-_counted = attrgetter(*_COUNTED)
-
-
 class CallSpan(NamedTuple):
     """A call of an async transform, for traces; seconds by `time.perf_counter`.
 
@@ -541,6 +521,9 @@ class WorkCounters:
         self.read_pixels += other.read_pixels
 
 
+_counted = attrgetter(*(each.name for each in fields(WorkCounters)))
+
+
 @dataclass(slots=True)
 class ChunkResult(WorkCounters):
     """Result of a chunk, with the counters of the work on it.
@@ -579,12 +562,15 @@ class ChunkResult(WorkCounters):
     @property
     def counters(self) -> tuple[Any, ...]:
         """Return the counters, as a worker in another process sends them."""
-        return _counted(self)
+        return _counted(self), self.samples, self.work_spans
 
-    @counters.setter
-    def counters(self, counters: tuple[Any, ...]) -> None:
-        for name, value in zip(_COUNTED, counters, strict=True):
-            setattr(self, name, value)
+    @classmethod
+    def counted(cls, counters: tuple[Any, ...]) -> ChunkResult:
+        """Return a result that has the counters of another one, and nothing else of it."""
+        work, samples, work_spans = counters
+        result = cls(*work)
+        result.samples, result.work_spans = samples, work_spans
+        return result
 
     def merge(self, other: ChunkResult) -> None:
         """Add the result of another part of the same chunk."""

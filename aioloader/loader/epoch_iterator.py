@@ -108,12 +108,12 @@ class CallerMetrics:
             spent, waits = metrics.spent, metrics.waits
             # Of each stage, from `since` to `end`, the caller waited for the part after its request.
             for stage, since in reversed(timeline.times):
-                spent[stage] = spent.get(stage, 0.0) + end - since
+                spent[stage] += end - since
                 if end > requested:
-                    waits[stage] = waits.get(stage, 0.0) + end - max(since, requested)
+                    waits[stage] += end - max(since, requested)
                 end = since
             if end > requested:  # the batch was begun after the request
-                waits["start"] = waits.get("start", 0.0) + end - requested
+                waits["start"] += end - requested
         if self._trace is not None:
             self._trace.record_delivery(requested, samples, self._memory_usage())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,7 +21,7 @@ from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.replacement import fallback_indices
 from aioloader.foundation.types import INDEX, BatchTimeline, Chunk, ChunkResult
 from aioloader.pipeline.collate import Delivery, deliver, row_layout, valid_rows
-from aioloader.pipeline.dispatch import Run, Started, average_s, chunk_size, run_timed
+from aioloader.pipeline.dispatch import Run, Start, Started, average_s, chunk_size, record_run, run_timed
 from aioloader.pipeline.fetch import Fetch
 from aioloader.pipeline.memory import BatchMemory, may_lease
 
@@ -41,7 +42,7 @@ _UNORDERED_PATIENCE_S = 0.05
 
 
 class BatchTask:
-    """A batch in the making. Call `prepare`, then `complete`; or `abandon` at any time before `complete`.
+    """A batch in the making. Call `prepare`, then `begin` or `complete`; or `abandon` at any time before these.
 
     Args:
         context: the shared parts.
@@ -69,6 +70,9 @@ class BatchTask:
         self._is_over = False  # a sample failed that ends the batch
         # The sample that would have shown the layout of the rows, but takes long.
         self._first: Started | None = None
+        # Cancels the chunks that `begin` has begun, and makes what is left once they are done.
+        self._cancel: Callable[[], object] | None = None
+        self._rest: Callable[[], Awaitable[Delivery]] | None = None
 
     async def prepare(
         self,
@@ -100,6 +104,13 @@ class BatchTask:
         if self._first is not None:
             self._first.abandon()
         self._arrays.leave()
+
+    def cancel(self) -> None:
+        """Give the batch up if `begin` has begun it, and `done` was not called."""
+        if self._cancel is not None:
+            cancel, self._cancel = self._cancel, None
+            cancel()
+            self._arrays.leave()
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -253,73 +264,161 @@ class BatchTask:
 
     # -- the batch ---------------------------------------------------------------------------------------------------
 
+    def begin(self, start: Start, ahead: int, done: Callable[[Delivery | None], object]) -> bool:
+        """Make the batch without a task, unless something else than chunks has to be waited for first.
+
+        Args:
+            start: see `aioloader.abc.Executor.start`.
+            ahead: as for `complete`.
+            done: called with the delivery, perhaps before this returns; or with None: `complete` makes the rest.
+
+        Returns:
+            False if nothing was begun: call `complete`.
+        """
+        if self._fetch.waits or self._fetch.failures or self._first is not None or self._is_over:
+            return False
+        try:
+            if not self._is_read:
+                self._is_read = True
+                self.timeline.enter("fetch")
+            self.timeline.enter("work")
+            chunks = self._chunks(ahead)
+            if not chunks:
+                return False
+            self._cancel = lambda: None  # until `start` has returned; it may call `_take`
+            cancel = start(chunks, functools.partial(self._take, perf_counter(), done))
+            if self._cancel is not None:
+                self._cancel = cancel
+        except Exception as error:
+            self._cancel = None
+            self._arrays.leave()
+            done(self._failed(error))
+        return True
+
+    def _take(
+        self, begin: float, done: Callable[[Delivery | None], object], outcome: ChunkResult | BaseException
+    ) -> None:
+        """Take the outcome of the chunks, and build the batch unless something has to be waited for."""
+        self._cancel = None
+        context, delivery = self.context, None
+        try:
+            if isinstance(outcome, ChunkResult):
+                record_run(outcome, begin, context.metrics, self.timeline)
+            if not isinstance(outcome, ChunkResult) or outcome.failures or self._result.failures:
+                self._rest = functools.partial(self._finish, outcome)
+            else:
+                self._add(outcome)
+                build, is_long = self._builder()
+                if is_long and context.threads is not None:
+                    self._rest = functools.partial(context.threads.run, build)
+                else:
+                    delivery = build()
+        except BaseException as error:  # raised again where `complete` is called
+            self._rest = functools.partial(self._finish, error)
+        if delivery is not None:
+            self._arrays.leave()
+        done(delivery)
+
     async def complete(self, ahead: int = 0) -> Delivery:
         """Make the remaining samples and the batch. The error of a batch that failed is in its delivery.
 
         Args:
             ahead: batches in flight that will be delivered before this one.
         """
-        context, learned = self.context, self.context.learned
         try:
+            if self._rest is not None:
+                rest, self._rest = self._rest(), None
+                return await rest
             await self._read()
             self.timeline.enter("work")
-            result, arrays = self._result, self._arrays
             chunks = [] if self._is_over else self._chunks(ahead)
-            if chunks:
-                made = await run_timed(chunks, self._run, context.metrics, self.timeline)
-            else:
-                made = ChunkResult()
-            if self._first is not None:
-                first = await self._first.result()
-                if first.incomplete:
-                    made.merge(first)
-                else:
-                    self._take_first(first)
-            if made.failures and made.incomplete:
-                made = await self._remake(made, made.incomplete)
-            if self._done or result.failures:
-                result.merge(made)
-            else:  # nothing was made before
-                result = self._result = made
-            replacement = None
-            if result.failures and context.on_error == "replace" and not valid_rows(result, arrays.rows):
-                replacement = await self._find_replacement()
-            self.timeline.enter("collate")
-            learned.sample_s = average_s(learned.sample_s, result, arrays.rows)
-            # Without the layout all samples are results without rows; later ones are not.
-            if chunks and self._first is None:
-                learned.spill.learn(result.spill_nbytes)
-            if arrays.reserves and not result.tainted:
-                arrays.trim_reserve(result.roots)
-                fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
-                learned.largest_batch = max(learned.largest_batch, fetched + arrays.nbytes)
-            # It cannot hold a slab where a worker may still write, or beyond what the caller may keep.
-            copy = result.tainted or not (
-                arrays.slab is None or may_lease(context.memory, arrays.slab.nbytes, learned.largest_batch)
-            )
-            build = functools.partial(
-                deliver,
-                context,
-                self.plan,
-                result,
-                arrays=arrays,
-                index_table=self._fetch.index_table,
-                replacement=replacement,
-                copy=copy,
-            )
-            if copy and context.threads is not None and arrays.nbytes > _MOST_COPIED:
-                return await context.threads.run(build)
-            return build()
-        except Exception as raised:
-            error = printable(raised)
-            add_note(error, f"in batch {self.plan.number} of this epoch")
-            return Delivery(self.plan.consumed, error=error)
+            if not chunks:
+                return await self._finish(ChunkResult(), learns=False)
+            return await self._finish(await self._timed(chunks), learns=self._first is None)
+        except Exception as error:
+            return self._failed(error)
         except SystemExit as error:
             ended = LoaderError("the batchify function called sys.exit")
             ended.__cause__ = error
             return Delivery(self.plan.consumed, error=ended)
         finally:
             self._arrays.leave()
+
+    def _failed(self, raised: Exception) -> Delivery:
+        error = printable(raised)
+        add_note(error, f"in batch {self.plan.number} of this epoch")
+        return Delivery(self.plan.consumed, error=error)
+
+    async def _finish(self, made: ChunkResult | BaseException, *, learns: bool = True) -> Delivery:
+        """Make the batch of the outcome of its chunks.
+
+        Args:
+            made: the outcome.
+            learns: it shows how much memory the results of a batch need: without the layout all are results without
+                rows, and later ones are not.
+        """
+        if isinstance(made, BaseException):
+            try:
+                raise made
+            finally:
+                del made  # breaks the cycle error -> traceback -> frame -> error
+        context = self.context
+        if self._first is not None:
+            first = await self._first.result()
+            if first.incomplete:
+                made.merge(first)
+            else:
+                self._take_first(first)
+        if made.failures and made.incomplete:
+            made = await self._remake(made, made.incomplete)
+        self._add(made)
+        result, replacement = self._result, None
+        if result.failures and context.on_error == "replace" and not valid_rows(result, self._arrays.rows):
+            replacement = await self._find_replacement()
+        build, is_long = self._builder(replacement, learns=learns)
+        if is_long and context.threads is not None:
+            return await context.threads.run(build)
+        return build()
+
+    def _add(self, made: ChunkResult) -> None:
+        if self._done or self._result.failures:
+            self._result.merge(made)
+        else:  # nothing was made before
+            self._result = made
+
+    def _builder(
+        self, replacement: int | None = None, *, learns: bool = True
+    ) -> tuple[Callable[[], Delivery], bool]:
+        """Return a function that builds the batch of its result, and whether it takes long, for a thread.
+
+        Args:
+            replacement: see `deliver`.
+            learns: see `_finish`.
+        """
+        context, learned, result, arrays = self.context, self.context.learned, self._result, self._arrays
+        self.timeline.enter("collate")
+        learned.sample_s = average_s(learned.sample_s, result, arrays.rows)
+        if learns:
+            learned.spill.learn(result.spill_nbytes)
+        if arrays.reserves and not result.tainted:
+            arrays.trim_reserve(result.roots)
+            fetched = 0 if self._fetch.slab is None else self._fetch.slab.nbytes
+            learned.largest_batch = max(learned.largest_batch, fetched + arrays.nbytes)
+        # It cannot hold a slab where a worker may still write, or beyond what the caller may keep.
+        copy = result.tainted or not (
+            arrays.slab is None or may_lease(context.memory, arrays.slab.nbytes, learned.largest_batch)
+        )
+        build = functools.partial(
+            deliver,
+            context,
+            self.plan,
+            result,
+            arrays=arrays,
+            index_table=self._fetch.index_table,
+            replacement=replacement,
+            copy=copy,
+        )
+        return build, copy and arrays.nbytes > _MOST_COPIED
 
     async def _remake(self, made: ChunkResult, incomplete: list[int]) -> ChunkResult:
         """Read items whole of which the parts were not enough, and make their samples; return the whole result.

@@ -202,12 +202,13 @@ def collate(
     if fill:
         kept = sorted([*kept, *fill])
         picked = [fill.get(row, row) for row in kept]
+    samples = len(kept)
     if result.values or layout is None:
         written = [row for row in picked if row not in result.values]
         views = iter(row_samples(context.memory, result, arrays, written)[0] if written else ())
-        samples = [result.values[row] if row in result.values else next(views) for row in picked]
+        values = [result.values[row] if row in result.values else next(views) for row in picked]
         # The default batchify takes views of rows and returns new arrays.
-        return context.collate(samples), len(kept)
+        return context.collate(values), samples
 
     leaves: list[Any] = []
     roots: list[Array] = []
@@ -218,19 +219,19 @@ def collate(
             continue
         if copy:
             rows_of_slab = _array(context.memory, base, rows, spec)
-            leaves.append(rows_of_slab.copy() if not fill and len(kept) == rows else rows_of_slab[picked])
+            leaves.append(rows_of_slab.copy() if not fill and samples == rows else rows_of_slab[picked])
             continue
         shape: Any = spec.shape  # as in `_array`
-        root = context.memory.array(base, (len(kept), *shape), spec.dtype)
+        root = context.memory.array(base, (samples, *shape), spec.dtype)
         for failed, replacement in fill.items():
             root[failed] = root[replacement]
-        if len(kept) < rows:
+        if samples < rows:
             root[:] = _array(context.memory, base, rows, spec)[kept]
         roots.append(root)
         leaves.append(root)
     if roots:
         arrays.lease(roots)
-    return layout.build(leaves), len(kept)
+    return layout.build(leaves), samples
 
 
 def write_row(memory: SlabMemory, arrays: BatchMemory | Chunk, row: int, result: ChunkResult) -> None:

@@ -85,6 +85,7 @@ def average_s(before_s: float, result: ChunkResult, samples: int) -> float:
 
 
 Run = Callable[["Sequence[Chunk]"], "Awaitable[ChunkResult]"]
+Start = Callable[["Sequence[Chunk]", Callable[["ChunkResult | BaseException"], object]], Callable[[], object]]
 
 
 class Started:
@@ -141,6 +142,12 @@ async def run_timed(
     """Have chunks of a batch run, and record the time that they took."""
     begin = perf_counter()
     result = await run(chunks)
+    record_run(result, begin, metrics, timeline)
+    return result
+
+
+def record_run(result: ChunkResult, begin: float, metrics: Metrics, timeline: BatchTimeline) -> None:
+    """Record the time that chunks of a batch took since `begin`, when they were passed to the executor."""
     now = perf_counter()
     metrics.work.add(result)
     if metrics.startup_s is None:
@@ -153,4 +160,3 @@ async def run_timed(
         timeline.work_spans += [(begin, span) for span in result.work_spans]
     if result.calls:
         timeline.calls += result.calls
-    return result

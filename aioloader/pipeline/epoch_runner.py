@@ -18,6 +18,7 @@ import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, single
 from aioloader.foundation.concurrency import TURN_S, Notification, deferred, loop_notifier
+from aioloader.foundation.protocols import defines_first
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import Delivery
 from aioloader.pipeline.memory import PATIENCE_S, wait_for_room
@@ -227,15 +228,11 @@ class BatchTasks:
         self._idle: list[Notification] = []  # of the tasks that wait for one
         self._closed = False
 
-    def put(
-        self, tasks: anyio.abc.TaskGroup, batch: BatchTask, complete: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Have a batch completed by calling `complete`, in a new task of the group if none is idle."""
+    def put(self, batch: BatchTask, complete: Callable[[], Awaitable[None]]) -> None:
+        """Have a batch completed by calling `complete`. In the loop's thread, also outside of any task."""
         self._waiting.append((batch, complete))
         if self._idle:
             self._idle.pop().set()
-        else:
-            tasks.start_soon(deferred(self._run))
 
     def close(self) -> None:
         """End the tasks once nothing is left for them."""
@@ -249,10 +246,13 @@ class BatchTasks:
             batch.abandon()
         self._waiting.clear()
 
-    async def _run(self) -> None:
+    async def run(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Complete batches, as the first task of the group that does, until `close`."""
         wake = Notification()
         while True:
             while self._waiting:
+                if not self._idle:
+                    tasks.start_soon(deferred(self.run), tasks)  # `put` cannot start any
                 await self._waiting.popleft()[1]()  # an idle task must not keep a batch
             if self._closed:
                 return
@@ -361,8 +361,8 @@ class EpochRunner:
                             watch = deferred(watch_progress)
                             watching.start_soon(watch, context, self._view, context.stall_timeout)
                         async with context.executor.serving(), anyio.create_task_group() as tasks:
-                            with self._plans.open(context.stall_timeout):
-                                await self._feed(tasks)
+                            tasks.start_soon(deferred(self._tasks.run), tasks)
+                            await self._make(tasks)
                         watching.cancel_scope.cancel()
                 except Exception as error:
                     self._fail(single(error))
@@ -376,9 +376,23 @@ class EpochRunner:
             self.ended.set()
             self._arrived.set()
 
+    async def _make(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Make all batches."""
+        try:
+            with self._plans.open(self._context.stall_timeout):
+                await self._feed(tasks)
+            while self._making:
+                await self._arrived.wait()
+            self._tasks.close()
+        finally:
+            for task in self._making.values():
+                task.cancel()
+
     async def _feed(self, tasks: anyio.abc.TaskGroup) -> None:
         """Begin the batches. Permits and memory are taken here only, in the order of the batches."""
         context, permits = self._context, self._permits
+        executor = context.executor
+        start = executor.start if defines_first(type(executor), "start", "run") else None
         number = 0
         try:
             yielded_at = 0.0
@@ -393,13 +407,16 @@ class EpochRunner:
                 plan = await self._plans.next()
                 if plan is None:
                     break
-                task = BatchTask(context, plan, context.source, context.executor.run)
+                task = BatchTask(context, plan, context.source, executor.run)
                 self._making[number] = task
                 if self._trace is not None:
                     self._trace.begin(number, task.timeline)
                 await task.prepare(self._wait_for_memory, tasks)
                 context.metrics.in_flight = permits.taken
-                self._tasks.put(tasks, task, functools.partial(self._complete, task, number))
+                if start is None or not task.begin(
+                    start, number - self._reorder.next, functools.partial(self._take, task, number)
+                ):
+                    self._take(task, number, None)
                 number += 1
         except Exception as error:
             self._making.pop(number, None)
@@ -410,7 +427,6 @@ class EpochRunner:
             await self._plans.aclose()
         self._planned = number
         self._arrived.set()
-        self._tasks.close()
 
     def _fail(self, error: BaseException) -> None:
         """End the epoch with `error`, in place of the first batch that has not arrived."""
@@ -440,7 +456,13 @@ class EpochRunner:
         self._context.metrics.memory_wait_s += perf_counter() - begin
 
     async def _complete(self, task: BatchTask, number: int) -> None:
-        delivery = await task.complete(number - self._reorder.next)
+        self._take(task, number, await task.complete(number - self._reorder.next))
+
+    def _take(self, task: BatchTask, number: int, delivery: Delivery | None) -> None:
+        """Take a batch; None: a task has to complete it."""
+        if delivery is None:
+            self._tasks.put(task, functools.partial(self._complete, task, number))
+            return
         task.timeline.enter("reorder")
         delivery.timeline = task.timeline
         del self._making[number]

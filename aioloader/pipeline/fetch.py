@@ -118,6 +118,16 @@ class Fetch:
             self._whole_nbytes = np.where(reads.partial, whole, reads.length)
         if reads.failures:
             self.failures = [Failure(place, "fetch", error) for place, error in reads.failures]
+        if not self.nbytes:
+            self._reads = None
+            self.index_table[START, reads.mapped] = -1
+            self.index_table[LENGTH] = reads.length
+            self._context.metrics.bytes_read += int(reads.length.sum())
+
+    @property
+    def waits(self) -> bool:
+        """Return whether there is something to read; known after `plan`."""
+        return self._reads is not None
 
     async def read(self, owned: list[Slab]) -> None:
         """Read into the slab, if there is anything to read.
@@ -126,7 +136,7 @@ class Fetch:
             owned: receives further slabs that turn out to be needed.
         """
         reads, self._reads = self._reads, None
-        if reads is None or (self.slab is None and not len(reads.mapped)):
+        if reads is None:
             return
         begin = perf_counter()
         longer = await self._read(reads, self.slab, np.arange(len(reads.start)))

@@ -615,7 +615,8 @@ def read_result(
     """
     if error is not None:
         return read_error(error)
-    result = ChunkResult(written=np.frombuffer(written, dtype=np.int32).tolist())
+    result = ChunkResult.counted(counters)
+    result.written = np.frombuffer(written, dtype=np.int32).tolist()
     if failures:
         result.failures = [Failure(row, stage, read_error(blob)) for row, stage, blob in failures]
     try:
@@ -626,7 +627,6 @@ def read_result(
             result.values, result.objects, result.batch = unpack_value(blob, buffers)
     except Exception as cause:
         return UnreadableResult(cause)
-    result.counters = counters
     return result
 
 

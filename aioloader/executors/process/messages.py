@@ -51,14 +51,15 @@ class Inbox:
         """Add bytes; return the messages that they complete."""
         self._bytes += data
         messages = []
-        while len(self._bytes) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._bytes)
-            end = _LENGTH.size + length
-            if len(self._bytes) < end:
-                break
-            with memoryview(self._bytes) as view:
-                messages.append(pickle.loads(view[_LENGTH.size : end]))
-            del self._bytes[:end]
+        begin, filled, head = 0, len(self._bytes), _LENGTH.size
+        with memoryview(self._bytes) as view:
+            while filled - begin >= head:
+                end = begin + head + _LENGTH.unpack_from(view, begin)[0]
+                if end > filled:
+                    break
+                messages.append(pickle.loads(view[begin + head : end]))
+                begin = end
+        del self._bytes[:begin]
         return messages
 
 

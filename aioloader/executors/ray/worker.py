@@ -145,7 +145,8 @@ def write_rows(response: ChunkResponse, chunk: Chunk, memory: SlabMemory) -> Chu
     rows: Sequence[int] = chunk.index_table[ROW].tolist()
     if chunk.custom_collate:
         rows = range(chunk.rows)
-    result = ChunkResult(written=[rows[place] for place in response.written.tolist()])
+    result = ChunkResult.counted(response.counters)
+    result.written = [rows[place] for place in response.written.tolist()]
     if result.written:
         assert chunk.layout is not None
         targets = chunk.layout.arrays(memory.memory, chunk.bases, chunk.rows)
@@ -164,7 +165,6 @@ def write_rows(response: ChunkResponse, chunk: Chunk, memory: SlabMemory) -> Chu
         result.objects = {
             leaf: {rows[place]: value for place, value in those.items()} for leaf, those in objects.items()
         }
-    result.counters = response.counters
     return result
 
 

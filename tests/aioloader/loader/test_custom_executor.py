@@ -1,5 +1,8 @@
-"""Tests of an executor that fails: its error reaches the caller unchanged, after the earlier batches."""
+"""Tests of executors of a caller: their errors reach it unchanged, and those that need no tasks get none."""
 
+import asyncio
+import gc
+import selectors
 from contextlib import asynccontextmanager
 
 import anyio
@@ -7,6 +10,8 @@ import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, Dataset
 from aioloader.executors import ThreadExecutor
+from aioloader.executors.inline import InlineExecutor
+from aioloader.foundation.concurrency import loop_notifier
 from tests.aioloader.loader.samples import Numbers, labels
 from tests.cases import on_both_loops, with_cases
 
@@ -126,3 +131,126 @@ def test_an_executor_tells_what_it_can():
         stats = loader.stats()
     assert (stats.executor, stats.restarts, stats.tuning) == ("cluster", 3, "Two were enough.")
     assert stats.prefetch == 14
+
+
+class Direct(InlineExecutor):
+    """Executor without tasks, whose answers come at the loop's next turn, or at once.
+
+    Args:
+        at_once: `start` calls `done` itself.
+        refused: number of a batch that cannot be begun.
+        answered: batches that are answered.
+    """
+
+    def __init__(self, *, at_once=False, refused=None, answered=10):
+        self.at_once = at_once
+        self.refused = refused
+        self.answered = answered
+        self.begun = []
+        self.cancelled = []
+
+    def start(self, chunks, done):
+        batch = chunks[0].batch
+        if batch == self.refused:
+            raise ConnectionError("the cluster is gone")
+        self.begun.append(batch)
+        if batch >= self.answered:
+
+            def cancel():
+                self.cancelled.append(batch)
+                for chunk in chunks:
+                    chunk.release()
+
+            return cancel
+        if self.at_once:
+            done(self.run_blocking(chunks))
+        else:
+            loop_notifier()(lambda: done(self.run_blocking(chunks)))
+        return lambda: None
+
+
+@with_cases("at_once", [False, True])
+@on_both_loops
+async def test_an_executor_that_begins_chunks_needs_no_task(at_once):
+    executor = Direct(at_once=at_once)
+    async with AsyncDataLoader(Numbers(40), 4, executor=executor) as loader:
+        for epoch in range(2):
+            assert labels([batch async for batch in loader]) == EXPECTED
+            assert executor.begun == list(range(10)) * (epoch + 1)
+
+
+class Overriding(Direct):
+    """Executor that counts the batches in a `run` of its own."""
+
+    async def run(self, chunks):
+        self.cancelled.append(chunks[0].batch)
+        return await super().run(chunks)
+
+
+@on_both_loops
+async def test_a_run_that_a_subclass_overrides_is_called_for_every_batch():
+    executor = Overriding()
+    async with AsyncDataLoader(Numbers(40), 4, executor=executor) as loader:
+        assert labels([batch async for batch in loader]) == EXPECTED
+    assert executor.begun == []
+    assert set(executor.cancelled) == set(range(10))
+
+
+@on_both_loops
+async def test_chunks_that_cannot_be_begun_fail_their_batch_only():
+    async with AsyncDataLoader(Numbers(40), 4, executor=Direct(refused=3)) as loader:
+        batches = aiter(loader)
+        batches.continue_after_errors()
+        got = [await anext(batches) for _ in range(3)]
+        with pytest.raises(ConnectionError, match="the cluster is gone") as caught:
+            await anext(batches)
+        assert caught.value.__notes__ == ["in batch 3 of this epoch"]
+        got += [batch async for batch in batches]
+    assert labels(got) == EXPECTED[:3] + EXPECTED[4:]
+
+
+@with_cases("leave", ["break", "cancel"])
+@on_both_loops
+async def test_batches_that_have_begun_are_cancelled_with_their_epoch(leave):
+    executor = Direct(answered=2)
+    async with AsyncDataLoader(Numbers(40), 4, executor=executor, prefetch=3) as loader:
+        batches = aiter(loader)
+        got = [await anext(batches) for _ in range(2)]
+        if leave == "cancel":
+            with anyio.move_on_after(0.01):
+                await anext(batches)
+        del batches
+        gc.collect()
+        while not executor.cancelled:
+            await anyio.sleep(0.001)
+        assert executor.cancelled == [2, 3, 4]
+        del got
+        executor.answered = 10
+        assert labels([batch async for batch in loader]) == EXPECTED
+        assert loader.stats().memory_bytes == 0
+
+
+def test_a_batch_takes_three_turns_of_the_loop():
+    """Its answer, the caller who takes it, and the beginning of the next one; without a task for it."""
+    turns = 0
+
+    class Counted(selectors.DefaultSelector):
+        def select(self, timeout=None):
+            nonlocal turns
+            turns += 1
+            return super().select(timeout)
+
+    async def count():
+        executor = Direct(answered=300)
+        async with AsyncDataLoader(Numbers(1200), 4, executor=executor, prefetch=1) as loader:
+            batches = aiter(loader)
+            for _ in range(10):
+                await anext(batches)
+            before = turns, asyncio.all_tasks()
+            for _ in range(200):
+                await anext(batches)
+            assert asyncio.all_tasks() == before[1]
+            return turns - before[0]
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Counted())) as runner:
+        assert runner.run(count()) < 4 * 200

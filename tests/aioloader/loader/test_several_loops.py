@@ -8,9 +8,9 @@ import threading
 import anyio
 import pytest
 
-from aioloader import AsyncDataLoader, DataLoader
+from aioloader import AsyncDataLoader, DataLoader, SampleError
 from tests.aioloader.loader.programs import run_program
-from tests.aioloader.loader.samples import Numbers, labels
+from tests.aioloader.loader.samples import Made, Numbers, labels
 
 pytestmark = pytest.mark.own_workers
 
@@ -97,7 +97,10 @@ def test_uvloop():
 
     async def main():
         async with AsyncDataLoader(Numbers(40), 5, num_workers=2) as loader:
-            seen = [numbers.tolist() async for _, numbers in loader]
+            batches = aiter(loader)
+            with anyio.move_on_after(0):  # a call that is cancelled loses nothing
+                await anext(batches)
+            seen = [numbers.tolist() async for _, numbers in batches]
             os.kill(loader._runtime.open().executor.pids[0], signal.SIGKILL)
             seen += [numbers.tolist() async for _, numbers in loader]
             async for _ in loader:
@@ -106,6 +109,39 @@ def test_uvloop():
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(main()) == 2 * [list(range(n, n + 5)) for n in range(0, 40, 5)]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_failed_samples_under_uvloop(on_error):
+    uvloop = pytest.importorskip("uvloop")
+
+    def make(index):
+        if index in (7, 31):
+            raise LookupError(index)
+        return index
+
+    def of_batch(start):
+        if on_error == "skip":
+            return [index for index in range(start, start + 5) if index not in (7, 31)]
+        return [{7: 8, 31: 32}.get(index, index) for index in range(start, start + 5)]
+
+    async def main():
+        seen, errors = [], []
+        async with AsyncDataLoader(Made(40, make), 5, num_workers=1, on_error=on_error) as loader:
+            batches = aiter(loader)
+            batches.continue_after_errors()
+            for _ in range(8):
+                try:
+                    seen.append((await anext(batches)).tolist())
+                except SampleError as error:
+                    errors.append(error.index)
+            return seen, errors or [error.index for error in loader.errors]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        seen, errors = runner.run(main())
+    whole = [start for start in range(0, 40, 5) if on_error != "raise" or start not in (5, 30)]
+    assert seen == [of_batch(start) for start in whole]
+    assert errors == [7, 31]
 
 
 @pytest.mark.slow

@@ -89,10 +89,8 @@ def test_decodes_are_summed_by_way_and_by_reason():
     assert stats.decode_ways == {"cut": 3, "rectangle": 0, "early stop": 2, "whole": 1, "raw": 0}
     assert stats.uncut == {"refused": 3}
     assert metrics.work.decodes == {key: 2 * count for key, count in work.decodes.items()}
-    result = ChunkResult()
     sent = ChunkResult(decodes=work.decodes, measured_crops=1, crop_pixels=10, read_pixels=40)
-    result.counters = sent.counters
-    assert result == sent
+    assert ChunkResult.counted(sent.counters) == sent
 
 
 class _Growing(dict):
