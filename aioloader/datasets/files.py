@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.decoding import ImageDecoder
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray
+    from aioloader.storage.remote.source import HeldObjects
     from aioloader.storage.remote.transport import Version
 
 
@@ -109,6 +110,7 @@ class FileDataset(Dataset, ByteDataset[Any]):
         name: str,
         versions: Sequence[Version | None] | None = None,
         direct: bool = False,
+        held: HeldObjects | None = None,
     ) -> ByteSource:
         """Return a source of files or objects; behind the cache, if there is one.
 
@@ -119,13 +121,14 @@ class FileDataset(Dataset, ByteDataset[Any]):
             name: name of the files in the cache: a path or URL.
             versions: of the objects; see `RemoteByteSource`.
             direct: see `LocalByteSource`.
+            held: see `RemoteByteSource`.
         """
         cache = self._open_cache()
         if remote:
             from aioloader.storage.remote.source import RemoteByteSource
 
             with self._asking():
-                objects = RemoteByteSource(paths, kind=kind, versions=versions)
+                objects = RemoteByteSource(paths, kind=kind, versions=versions, held=held)
             if cache is None:
                 return objects
             # Without the signature of a URL, which changes.

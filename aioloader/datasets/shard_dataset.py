@@ -19,6 +19,7 @@ from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDeco
 from aioloader.datasets.files import FileDataset
 from aioloader.errors import LoaderError, SampleFormatError
 from aioloader.foundation.git_lfs import refuse_pointer
+from aioloader.foundation.host_limits import usable_memory
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from aioloader.abc import ByteSource, Decoder
     from aioloader.datasets.decoding import ShardKeywords
     from aioloader.sample_index import SampleIndex
+    from aioloader.storage.remote.source import HeldObjects
     from aioloader.storage.remote.transport import Version
 
 _OPENED_AT_A_TIME = 32
@@ -40,6 +42,9 @@ _OPENED_AT_A_TIME = 32
 _LABELS_AT_A_TIME = 4096
 _MOST_LABEL_NBYTES = 64 << 20
 _MOST_DIGITS = 18
+# Bytes that stay in memory because the samples were found in them: half of a loader's usual `memory_limit`, or less.
+_MOST_HELD_NBYTES = 1 << 30
+_HELD_SHARE = 8
 
 
 class KeyTable(Protocol):
@@ -252,12 +257,16 @@ class ShardDataset(FileDataset):
         self._tables: ShardTables | None = None
         self._progress: ScanProgress | None = None
         self._versions: tuple[Version | None, ...] = (None,) * len(self.paths)
+        self._held: HeldObjects | None = None
         if any(map(is_url, self.paths)):
             if not all(map(is_url, self.paths)):
                 raise ValueError("a dataset cannot mix local files and URLs: pass only one kind")
             from aioloader.storage.remote.opening import describe_all
+            from aioloader.storage.remote.source import HeldObjects
 
             self._versions = describe_all(self.paths)
+            usable = usable_memory() or _MOST_HELD_NBYTES
+            self._held = HeldObjects(min(_MOST_HELD_NBYTES, usable // _HELD_SHARE), len(self.paths))
         if given.crop_index != AUTO:
             self._open_crops()
 
@@ -283,7 +292,7 @@ class ShardDataset(FileDataset):
     # -- samples ---------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_tables": None, "_progress": None}
+        return {**super().__getstate__(), "_tables": None, "_progress": None, "_held": None}
 
     @property
     def tables(self) -> ShardTables:
@@ -507,6 +516,7 @@ class ShardDataset(FileDataset):
             kind=self.span_kind,
             name=self.paths[0],
             versions=self._versions,
+            held=self._held,
         )
 
     @property

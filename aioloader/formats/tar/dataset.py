@@ -295,7 +295,7 @@ class TarDataset(ShardDataset):
     # -- samples -------------------------------------------------------------------------------------------------------
 
     def _open_table(self, path: str, version: Version | None) -> _TarTable:
-        samples = tar_samples(path, version, partial(self._tick, path))
+        samples = tar_samples(path, version, partial(self._tick, path), self._held)
         nbytes = os.stat(path).st_size if version is None else version.nbytes
         groups = self._field_reader.groups
         columns = {_PLACES: compact_places(samples, groups)}

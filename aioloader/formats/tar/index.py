@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from aioloader.storage.remote.client import Client
+    from aioloader.storage.remote.source import HeldObjects
     from aioloader.storage.remote.transport import Version
 
 
@@ -415,7 +416,10 @@ _TICK_NBYTES: Final = 64 << 20
 
 
 def tar_samples(
-    path: str, version: Version | None, tick: Callable[[int], object] | None = None
+    path: str,
+    version: Version | None,
+    tick: Callable[[int], object] | None = None,
+    held: HeldObjects | None = None,
 ) -> TarSamples:
     """Return the samples of a tar. Blocking.
 
@@ -423,6 +427,7 @@ def tar_samples(
         path: the file, or its URL.
         version: of the object if `path` is a URL.
         tick: called now and then with the number of bytes whose samples are known, if there is no index.
+        held: gets the bytes of an object that is read whole; None: they are forgotten.
 
     Raises:
         OSError: the file cannot be read.
@@ -431,15 +436,18 @@ def tar_samples(
 
     def make() -> SampleIndex:
         listed = members_of_lists(path, version)
-        return scan_tar(path, version, tick) if listed is None else _index(listed)
+        return _index(tar_members(path, version, tick, held) if listed is None else listed)
 
     index = open_index(path, version, KIND, make)
     # The checksum of the index shows damage, not that another program wrote something else.
-    return samples_of_arrays(index.arrays) or group_members(tar_members(path, version, tick))
+    samples = samples_of_arrays(index.arrays) or group_members(tar_members(path, version, tick))
+    if held is not None:
+        held.expect(path, int(samples.length.sum()))
+    return samples
 
 
 def scan_tar(path: str, version: Version | None, tick: Callable[[int], object] | None = None) -> SampleIndex:
-    """Scan a tar for its samples and return their index. Blocking; only headers are read.
+    """Scan a tar for its samples and return their index. Blocking.
 
     Args:
         path, version, tick: as for `tar_samples`.
@@ -455,38 +463,51 @@ def _index(members: TarMembers) -> SampleIndex:
 
 
 def tar_members(
-    path: str, version: Version | None, tick: Callable[[int], object] | None = None
+    path: str,
+    version: Version | None,
+    tick: Callable[[int], object] | None = None,
+    held: HeldObjects | None = None,
 ) -> TarMembers:
-    """Scan a tar and return its members. Blocking; only headers are read.
+    """Scan a tar and return its members. Blocking.
+
+    Only headers are read, except of an object with members so small that reading their data is cheaper than another
+    request (`stream_of_small`).
 
     Args:
-        path, version, tick: as for `tar_samples`.
+        path, version, tick, held: as for `tar_samples`.
 
     Raises:
         OSError, SampleFormatError: as for `tar_samples`.
     """
     if version is None:
-        return _scan_file(path, tick)
+        with opened_regular(path) as (size, read):
+            return _scan_in_order(TarChain(path, size), read, tick)
 
     scan = TarScan(redact_url(path), version.nbytes)
+    if version.nbytes:
+        from aioloader.storage.remote.opening import stream_of_small
+
+        with stream_of_small(path, version, scan.take_first, held) as stream:
+            if stream is not None:
+                return _scan_in_order(TarChain(stream.path, version.nbytes), stream.read, tick)
     follow(scan, path, version, tick)
     return scan.members()
 
 
-def _scan_file(path: str, tick: Callable[[int], object] | None) -> TarMembers:
-    with opened_regular(path) as (size, read):
-        chain = TarChain(path, size)
-        usual, ticked = _LEAST_READ_NBYTES, 0
-        while not chain.done:
-            begin = chain.at
-            nbytes = min(max(chain.needs, usual), chain.nbytes - begin)
-            chain.take(read(begin, nbytes), begin)
-            # Of small members, much is read at once.
-            is_near = chain.at - begin - nbytes < _SMALL_GAP
-            usual = min(2 * usual, _MOST_READ_NBYTES) if is_near else _LEAST_READ_NBYTES
-            if tick is not None and chain.at - ticked >= _TICK_NBYTES:
-                ticked = chain.at
-                tick(ticked)
+def _scan_in_order(
+    chain: TarChain, read: Callable[[int, int], bytes], tick: Callable[[int], object] | None
+) -> TarMembers:
+    usual, ticked = _LEAST_READ_NBYTES, 0
+    while not chain.done:
+        begin = chain.at
+        nbytes = min(max(chain.needs, usual), chain.nbytes - begin)
+        chain.take(read(begin, nbytes), begin)
+        # Of small members, much is read at once.
+        is_near = chain.at - begin - nbytes < _SMALL_GAP
+        usual = min(2 * usual, _MOST_READ_NBYTES) if is_near else _LEAST_READ_NBYTES
+        if tick is not None and chain.at - ticked >= _TICK_NBYTES:
+            ticked = chain.at
+            tick(ticked)
     chain.check()
     if chain.fault is not None:
         raise chain.fault

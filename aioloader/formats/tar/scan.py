@@ -222,9 +222,24 @@ class TarScan:
         """Return the bytes that were read."""
         return sum(lane.read_nbytes for lane in self._all)
 
+    def take_first(self, data: bytes) -> int:
+        """Take the first bytes of the file; return the usual distance of headers in them, 0 if there are no two."""
+        if not self._first.done:
+            self._first.take([data])
+        return self._usual_stride()
+
+    def _usual_stride(self) -> int:
+        """Return the usual distance of the first headers; large ones count more, as more bytes are in them."""
+        strides = self._strides()
+        return sum(stride * stride for stride in strides) // sum(strides) if strides else 0
+
+    def _strides(self) -> list[int]:
+        chain = self._chain
+        return [after - begin for begin, after in pairwise([*chain.members.begins, chain.at])]
+
     def begin(self) -> list[TarLane]:
         """Return the parts that have to be followed first."""
-        return self._unfinished()
+        return self._unfinished() or self.settle()
 
     def _unfinished(self) -> list[TarLane]:
         return [] if self._first.done else [self._first]
@@ -255,14 +270,13 @@ class TarScan:
         if chain.fault is not None or chain.ended:
             return []
         chain.end = chain.nbytes
-        begins = [*chain.members.begins, chain.at]
-        strides = [after - begin for begin, after in pairwise(begins)]
+        strides = self._strides()
         rest = chain.nbytes - chain.at
         if not strides or rest < BLOCK:
             return [] if chain.done else [self._first]
         reads = choose_reads(strides)
         self._first.plan(reads)
-        usual = sum(stride * stride for stride in strides) / sum(strides)
+        usual = self._usual_stride()
         share = _SHARE - reads.share if reads.share < _SHARE else _SEARCHED_SHARE * reads.share
         # A search ends at half of a member, in the mean.
         searching = max(share * chain.nbytes, _SEARCHED_NBYTES)

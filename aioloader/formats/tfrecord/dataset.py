@@ -326,7 +326,7 @@ class TFRecordDataset(ShardDataset):
         )
 
     def _open_table(self, path: str, version: Version | None) -> ShardTable:
-        length = record_lengths(path, version, partial(self._tick, path))
+        length = record_lengths(path, version, partial(self._tick, path), self._held)
         offset = np.cumsum(length) - length
         return ShardTable(
             path=path, nbytes=int(length.sum()), offset=offset, length=length, keys=NumberKeys()

@@ -17,6 +17,7 @@ from aioloader.formats.tfrecord.framing import (
     HEAD_NBYTES,
     MOST_PAYLOAD,
     FileScan,
+    RecordChain,
     check_payload,
     compressed,
     compression_of,
@@ -73,7 +74,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from aioloader.foundation.types import IntArray
-    from aioloader.storage.remote.source import RemoteByteSource
+    from aioloader.storage.remote.opening import Stream
+    from aioloader.storage.remote.source import HeldObjects, RemoteByteSource
     from aioloader.storage.remote.transport import Version
 
     Read: TypeAlias = Callable[[Sequence[tuple[int, int]]], list[memoryview]]
@@ -85,7 +87,10 @@ _COMPARED: Final = 32
 
 
 def record_lengths(
-    path: str, version: Version | None, tick: Callable[[int], object] | None = None
+    path: str,
+    version: Version | None,
+    tick: Callable[[int], object] | None = None,
+    held: HeldObjects | None = None,
 ) -> IntArray:
     """Return the bytes of each record of a file, with head and CRC, int64 (n,). Blocking.
 
@@ -93,6 +98,7 @@ def record_lengths(
         path: the file, or its URL.
         version: of the object if `path` is a URL.
         tick: called now and then with the number of bytes up to which the records are known.
+        held: gets the bytes of an object that is read whole; None: they are forgotten.
 
     Raises:
         OSError: the file cannot be read.
@@ -101,12 +107,14 @@ def record_lengths(
 
     def make() -> SampleIndex:
         found = _foreign_lengths(path, version)
-        return scan_records(path, version, tick) if found is None else _index(found)
+        return scan_records(path, version, tick, held) if found is None else _index(found)
 
     nbytes = os.stat(path).st_size if version is None else version.nbytes
     lengths = open_index(path, version, KIND, make).arrays.get(_LENGTHS)
     if lengths is None or not _fits(lengths, nbytes):
         lengths = scan_records(path, version, tick).arrays[_LENGTHS]
+    if held is not None:
+        held.expect(path, nbytes)
     return lengths
 
 
@@ -117,24 +125,49 @@ def _fits(lengths: IntArray, nbytes: int) -> bool:
 
 
 def scan_records(
-    path: str, version: Version | None, tick: Callable[[int], object] | None = None
+    path: str,
+    version: Version | None,
+    tick: Callable[[int], object] | None = None,
+    held: HeldObjects | None = None,
 ) -> SampleIndex:
     """Scan a file for its records and return their index. Blocking; of large records only the heads are read.
 
     Args:
-        path, version: as for `record_lengths`.
-        tick: called now and then with the number of bytes up to which the records are known.
+        path, version, tick, held: as for `record_lengths`.
 
     Raises:
         OSError, SampleFormatError: as for `record_lengths`.
     """
+    if version is not None and version.nbytes:
+        from aioloader.storage.remote.opening import stream_of_small
+
+        with stream_of_small(path, version, partial(_usual_length, version.nbytes), held) as stream:
+            if stream is not None:
+                return _scan(path, version.nbytes, partial(_read_of, stream), tick, parallel=False)
     with _opened(path, version) as (nbytes, read):
-        scan = FileScan(redact_url(path), nbytes, parallel=version is not None)
-        while scan.wants:
-            scan.take(read(scan.wants))
-            if tick is not None:
-                tick(scan.reached)
-        return _index(scan.lengths())
+        return _scan(path, nbytes, read, tick, parallel=version is not None)
+
+
+def _usual_length(nbytes: int, begin: bytes) -> int:
+    """Return the mean bytes of the records of which the first bytes of a file have the heads."""
+    chain = RecordChain("", nbytes, end=len(begin))
+    chain.take(memoryview(begin), 0)
+    return chain.at // max(1, len(chain.offsets))
+
+
+def _read_of(stream: Stream, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+    return [memoryview(part) for part in stream.read_ranges(ranges)]
+
+
+def _scan(
+    path: str, nbytes: int, read: Read, tick: Callable[[int], object] | None, *, parallel: bool
+) -> SampleIndex:
+    scan = FileScan(redact_url(path), nbytes, parallel=parallel)
+    while scan.wants:
+        scan.take(read(scan.wants))
+        if tick is not None:
+            tick(scan.reached)
+    return _index(scan.lengths())
 
 
 def _index(lengths: IntArray) -> SampleIndex:

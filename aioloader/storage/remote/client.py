@@ -240,10 +240,23 @@ class Latencies:
     @property
     def gap_bytes(self) -> int:
         """Return the bytes that one connection, as busy as now, receives while another request would wait."""
-        if not self.known:
-            return _UNKNOWN_GAP
-        worth = self._usual_first_s * self._nbytes / max(self._body_s, 1e-6)
-        return int(min(_MOST_GAP, max(_LEAST_GAP, worth)))
+        return cheap_nbytes(self._usual_first_s, self._nbytes, self._body_s) if self.known else _UNKNOWN_GAP
+
+
+def cheap_nbytes(first_s: float, nbytes: float, body_s: float) -> int:
+    """Return the bytes that are read in the time in which another request waits for its answer. Pure.
+
+    All connections are as busy for the one as for the other, so the answers of one of them decide.
+
+    Args:
+        first_s: seconds from a request to the first bytes of its answer.
+        nbytes: of an answer.
+        body_s: seconds from the first of them to the last.
+
+    Returns:
+        16 KiB to 1 MiB.
+    """
+    return int(min(_MOST_GAP, max(_LEAST_GAP, first_s * nbytes / max(body_s, 1e-6))))
 
 
 def _percentile(ordered: list[float], share: float) -> float:

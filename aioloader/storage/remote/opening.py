@@ -22,11 +22,11 @@ from aioloader.errors import ObjectMissingError, RemoteReadError
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
 from aioloader.storage.cache.kept_answers import current_answers
-from aioloader.storage.remote.client import OPENING_S, Client
+from aioloader.storage.remote.client import OPENING_S, Client, cheap_nbytes
 from aioloader.storage.remote.loop_thread import LoopThread, in_asyncio
-from aioloader.storage.remote.source import MOST_BYTES, RemoteByteSource
+from aioloader.storage.remote.source import MOST_BYTES, HeldObjects, RemoteByteSource
 from aioloader.storage.remote.stores import library
-from aioloader.storage.remote.transport import ObjectRange, Version
+from aioloader.storage.remote.transport import ObjectRange, Response, Version
 from aioloader.storage.urls import (
     SCHEMES,
     HubFile,
@@ -65,11 +65,11 @@ def register() -> None:
 class _Object:
     """Base class of blocking and async objects: ranges of one object, and its size."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, version: Version | None = None) -> None:
         self.url = url
         self.path = redact_url(url)
         self._client = Client(keeps_answers=True)
-        self._version: Version | None = None
+        self._version = version
         self._thread: LoopThread | None = None
 
     async def _described(self) -> Version:
@@ -89,6 +89,17 @@ class _Object:
         found = iter(await self._client.get(parts, _TIMEOUT_S))
         return [b"".join([next(found) for _ in range(count)]) for count in counts]  # one block is not copied
 
+    async def _begin(self, nbytes: int) -> tuple[bytes, int]:
+        version = await self._described()
+        found: list[Response] = []
+        begin = ObjectRange(self.url, 0, min(nbytes, version.nbytes), version)
+        failures = await self._client.fetch([begin], lambda _, response: found.append(response), _TIMEOUT_S)
+        for error in failures.values():
+            raise error
+        data, _, first_s, whole_s = found[0]
+        first_s = whole_s if first_s is None else first_s
+        return bytes(data), cheap_nbytes(first_s, len(data), whole_s - first_s)
+
     def _close(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -101,6 +112,7 @@ class BlockingObject(_Object):
 
     Args:
         url: of the object.
+        version: of the object; None: it is requested.
 
     Raises:
         ObjectMissingError: it does not exist; the error is a FileNotFoundError.
@@ -109,8 +121,8 @@ class BlockingObject(_Object):
 
     _thread: LoopThread | None = None  # until it is completely made
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, version: Version | None = None) -> None:
+        super().__init__(url, version)
         self._thread = LoopThread()
         try:
             self._call(self._described)
@@ -132,6 +144,10 @@ class BlockingObject(_Object):
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of ranges, see `recordio.RangeSource`."""
         return self._call(self._read, ranges)
+
+    def begin(self, nbytes: int) -> tuple[bytes, int]:
+        """Return the first bytes of an object that has any, and `cheap_nbytes` by the time that they took."""
+        return self._call(self._begin, nbytes)
 
     def size(self) -> int:
         """Return the bytes of the object."""
@@ -191,19 +207,37 @@ class Stream:
     Args:
         source: the object.
         reached: called with the offset of each range; None: not called.
+        begin: first bytes of the object, which were read before.
+        ahead: blocks of 4 MiB that are read ahead.
+        held: gets the blocks; None: they are forgotten.
 
     Attributes:
         path: name of the object, for errors.
     """
 
-    def __init__(self, source: BlockingObject, reached: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self,
+        source: BlockingObject,
+        reached: Callable[[int], object] | None = None,
+        *,
+        begin: bytes = b"",
+        ahead: int = _BLOCKS_AHEAD,
+        held: HeldObjects | None = None,
+    ) -> None:
         self._source = source
         self._reached = reached
+        self._ahead = ahead
+        self._held = held
         self.path = source.path
         self._size = source.size()
-        self._pool = ThreadPoolExecutor(_BLOCKS_AHEAD, "aioloader-stream")
+        self._pool = ThreadPoolExecutor(ahead, "aioloader-stream")
         self._blocks: deque[tuple[int, Future[bytes]]] = deque()
-        self._next = 0
+        self._next = len(begin)
+        if begin:
+            first: Future[bytes] = Future()
+            first.set_result(begin)
+            self._blocks.append((0, first))
+            self._hold(0, begin)
 
     def size(self) -> int:
         """Return the bytes of the object."""
@@ -215,17 +249,18 @@ class Stream:
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of ranges, see `recordio.RangeSource`."""
-        return [self._read(offset, length) for offset, length in ranges]
+        return [self.read(offset, length) for offset, length in ranges]
 
-    def _read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> bytes:
+        """Return the bytes of one range."""
         stop = min(offset + length, self._size)
-        while self._blocks and not 0 <= offset - self._blocks[0][0] < _BLOCK_BYTES:
+        while self._blocks and not self._blocks[0][0] <= offset < self._end_of_first():
             _, block = self._blocks.popleft()
             if not block.cancel():
                 block.result()
         if not self._blocks:
             self._next = offset
-        while len(self._blocks) < _BLOCKS_AHEAD and self._next < self._size:
+        while len(self._blocks) < self._ahead and self._next < self._size:
             self._blocks.append((self._next, self._pool.submit(in_this_opening(self._block), self._next)))
             self._next += _BLOCK_BYTES
         if self._reached is not None:
@@ -240,12 +275,58 @@ class Stream:
             found += self._block(offset + len(found), stop - offset - len(found))
         return found
 
+    def _end_of_first(self) -> int:
+        return self._blocks[1][0] if len(self._blocks) > 1 else self._blocks[0][0] + _BLOCK_BYTES
+
     def _block(self, offset: int, length: int = _BLOCK_BYTES) -> bytes:
-        return self._source.read_ranges([(offset, length)])[0]
+        (data,) = self._source.read_ranges([(offset, length)])
+        self._hold(offset, data)
+        return data
+
+    def _hold(self, offset: int, data: bytes) -> None:
+        if self._held is not None:
+            self._held.add(self._source.url, offset, data)
 
     def close(self) -> None:
         """Wait for the blocks in flight, and end the threads."""
         self._pool.shutdown(cancel_futures=True)
+
+
+_BEGIN_NBYTES = 1 << 20
+
+
+@contextmanager
+def stream_of_small(
+    url: str, version: Version, usual: Callable[[bytes], int], held: HeldObjects | None
+) -> Iterator[Stream | None]:
+    """Return a context manager of a stream in which samples are found, or None if requests for headers are cheaper.
+
+    Reading all is cheaper if headers are usually no further apart than `cheap_nbytes`, which is measured with the first
+    MiB. The bytes stay in `held` if it has room for the whole object and the samples were found.
+
+    Args:
+        url: the object.
+        version: of it; it has bytes.
+        usual: returns the usual distance of headers by the first bytes.
+        held: gets the bytes; None: they are forgotten.
+
+    Raises:
+        RemoteReadError: it cannot be read.
+    """
+    with closing(BlockingObject(url, version)) as source:
+        begin, cheap = source.begin(_BEGIN_NBYTES)
+        if usual(begin) > cheap:
+            yield None
+            return
+        ahead = _BLOCKS_AHEAD if held is None else min(_BLOCKS_AHEAD, held.ahead)
+        kept = held if held is not None and held.reserve(url, version.nbytes) else None
+        try:
+            with closing(Stream(source, begin=begin, ahead=ahead, held=kept)) as stream:
+                yield stream
+        except BaseException:
+            if kept is not None:
+                kept.drop(url)
+            raise
 
 
 def object_blocks(url: str) -> Generator[bytes]:

@@ -11,6 +11,7 @@ skipping unreachable items would lose data silently.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -125,6 +126,104 @@ def scatter(
         out[place : place + last - first] = data[first - piece.offset : last - piece.offset]
 
 
+class HeldObjects:
+    """Bytes of objects that were read whole to find their samples, until each sample was read. From any thread.
+
+    Args:
+        limit_nbytes: most bytes of all objects together.
+        objects: number of the objects that may be read.
+
+    Attributes:
+        ahead: blocks of one object that may be requested ahead, so that those of all take a bounded amount of memory.
+    """
+
+    def __init__(self, limit_nbytes: int, objects: int) -> None:
+        self.ahead = max(2, _AHEAD // max(1, objects))
+        self._free = limit_nbytes
+        self._lock = threading.Lock()
+        self._objects: dict[str, _HeldObject] = {}
+
+    def __len__(self) -> int:
+        """Return the number of objects of which bytes are in memory."""
+        return len(self._objects)
+
+    def reserve(self, url: str, nbytes: int) -> bool:
+        """Reserve room for an object; return False if there is none."""
+        with self._lock:
+            if nbytes > self._free or url in self._objects:
+                return False
+            self._objects[url] = _HeldObject(nbytes)
+            self._free -= nbytes
+            return True
+
+    def add(self, url: str, offset: int, data: bytes) -> None:
+        """Add bytes of an object for which there is room, unless it was dropped."""
+        with self._lock:
+            held = self._objects.get(url)
+            if held is not None:
+                place = bisect_left(held.begins, offset)
+                held.begins.insert(place, offset)
+                held.blocks.insert(place, memoryview(data))
+
+    def expect(self, url: str, nbytes: int) -> None:
+        """Set the bytes of all samples of an object, after which it is dropped."""
+        with self._lock:
+            held = self._objects.get(url)
+            if held is not None:
+                held.unread_nbytes = nbytes
+
+    def drop(self, url: str) -> None:
+        """Forget an object; may be called twice."""
+        with self._lock:
+            held = self._objects.pop(url, None)
+            if held is not None:
+                self._free += held.nbytes
+
+    def read(self, url: str, offset: int, out: memoryview) -> bool:
+        """Copy bytes of an object to `out`; return False, perhaps after a part, if they are not all there."""
+        with self._lock:
+            held = self._objects.get(url)
+            if held is None or not held.copy(offset, out):
+                return False
+            held.unread_nbytes -= len(out)
+        if held.unread_nbytes <= 0:
+            self.drop(url)
+        return True
+
+
+# Blocks of 4 MiB.
+_AHEAD = 64
+
+
+class _HeldObject:
+    """Blocks of an object, in the order of their offsets.
+
+    Args:
+        nbytes: of the object, for which there is room.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = self.unread_nbytes = nbytes
+        self.begins: list[int] = []
+        self.blocks: list[memoryview] = []
+
+    def copy(self, offset: int, out: memoryview) -> bool:
+        """Copy bytes to `out`; return False if they are not all there."""
+        place = bisect_right(self.begins, offset) - 1
+        done = 0
+        while done < len(out):
+            if not 0 <= place < len(self.blocks):
+                return False
+            at = offset + done - self.begins[place]
+            part = self.blocks[place][max(0, at) : at + len(out) - done]
+            if at < 0 or not len(part):
+                return False
+            out[done : done + len(part)] = part
+            done += len(part)
+            place += 1
+        return True
+
+
 Failures = list[tuple[int, BaseException]]
 T = TypeVar("T")
 
@@ -145,6 +244,7 @@ class RemoteByteSource(ByteSource):
         urls: the objects; `Spans.file` counts them.
         kind: of the spans.
         versions: of each object, by its number; None: requested at first use.
+        held: bytes that are in memory already.
 
     Attributes:
         timeout: seconds that one call may take.
@@ -162,9 +262,11 @@ class RemoteByteSource(ByteSource):
         *,
         kind: SpanKind,
         versions: Sequence[Version | None] | None = None,
+        held: HeldObjects | None = None,
     ) -> None:
         self.paths = urls
         self.kind = kind
+        self._held = held
         self.reads_parts = kind is not SpanKind.FILE
         self.timeout = 120.0
         self._versions: list[Version | None] = list(versions) if versions is not None else [None] * len(urls)
@@ -352,6 +454,8 @@ class RemoteByteSource(ByteSource):
             partial: see `ReadPlan.partial`.
         """
         file, offset, length, start = reads.T
+        if self._held:
+            length = self._read_held(self._held, reads, out)
         # A gap as long as an item doubles the bytes that are read, at worst.
         gap = min(self._client.latencies.gap_bytes, max(_SMALL_GAP, int(length.mean()) if len(length) else 0))
         if partial is not None:
@@ -378,6 +482,14 @@ class RemoteByteSource(ByteSource):
                 raise error
             failures.update((item, error) for item in pieces[number].items if item not in failures)
         return failures
+
+    def _read_held(self, held: HeldObjects, reads: IntArray, out: memoryview) -> IntArray:
+        """Copy the bytes that are in memory; return the bytes of each read, 0 for those that were copied."""
+        length: IntArray = reads[:, 2].copy()
+        for place, (number, offset, nbytes, start) in enumerate(reads.tolist()):
+            if held.read(self.paths[number], offset, out[start : start + nbytes]):
+                length[place] = 0
+        return length
 
     async def _report_wrong_lengths(
         self, plan: ReadPlan, out: memoryview, failures: dict[int, BaseException]

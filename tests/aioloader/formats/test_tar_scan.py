@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -75,6 +76,21 @@ def test_members_are_those_of_one_pass(kind: str, seed: int, nbytes: int, lanes:
     tar.read_nbytes = 0
     assert scan_all(scan, tar.read, random.Random(seed)) == whole.members
     assert scan.read_nbytes == tar.read_nbytes
+
+
+@settings(max_examples=EXAMPLES)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 1 << 32), first=st.integers(0, 3000))
+def test_a_scan_goes_on_from_bytes_that_are_there(kind: str, seed: int, first: int) -> None:
+    tar = tar_of(kind, 2 << 20, seed)
+    whole = follow_reads(tar.read, tar.nbytes, 1 << 14)
+    scan = TarScan(PATH, tar.nbytes)
+    begin = tar.read(0, min(tar.nbytes, BLOCK + first * BLOCK))
+    usual = scan.take_first(begin)
+    members = whole.members
+    assert usual <= max(
+        (after - before for before, after in pairwise([*members.begins, whole.at])), default=0
+    )
+    assert scan_all(scan, tar.read, random.Random(seed)) == members
 
 
 def in_turns(scan: TarScan, tar: VirtualTar) -> tuple[int, int]:

@@ -6,9 +6,11 @@ import gzip
 
 import numpy as np
 import pytest
+import simplejpeg
 
 from aioloader import TFRecordDataset
 from aioloader.errors import SampleFormatError
+from aioloader.storage.remote import opening
 from tests.aioloader.datasets.conftest import png
 from tests.aioloader.formats.tfrecords import image_example, many_records, record, write_index, write_records
 from tests.aioloader.remote.conftest import ServedFolder
@@ -45,12 +47,35 @@ def test_an_index_is_made_once_for_a_version(there: ServedFolder) -> None:
     assert int(dataset[9][1]) == 1
 
 
-def test_large_records_are_not_read_for_their_index(there: ServedFolder) -> None:
+def test_large_records_are_not_read_for_their_index(
+    there: ServedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "cheap_nbytes", lambda *_: 0)
     path = there.folder / "a.tfrecord"
     path.write_bytes(many_records(bytes(50_000), 600))
     assert len(TFRecordDataset(f"{there.url}/a.tfrecord")) == 600
     spans = [span.removeprefix("bytes=").split("-") for span in ranges(there)]
     assert sum(int(last) - int(first) + 1 for first, last in spans) < path.stat().st_size / 10
+
+
+def test_a_file_of_small_records_is_fetched_once(
+    there: ServedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "cheap_nbytes", lambda *_: 1 << 20)
+    path = there.folder / "a.tfrecord"
+    noise = np.random.default_rng(1).integers(0, 256, (200, 200, 3), np.uint8)
+    photo = simplejpeg.encode_jpeg(noise, 95)
+    write_records(path, [image_example(photo, place) for place in range(9 * (1 << 20) // len(photo))])
+    here, dataset = TFRecordDataset(path), TFRecordDataset(f"{there.url}/a.tfrecord")
+    ranges(there)
+    assert len(dataset) == len(here)
+    assert len(ranges(there)) == 3  # 1 MiB, and twice 4 MiB
+    np.testing.assert_array_equal(dataset.tables.length, here.tables.length)
+    for index in range(len(here)):
+        assert dataset[index][1] == here[index][1] == index
+    assert ranges(there) == []
+    assert int(dataset[7][1]) == 7
+    assert len(ranges(there)) == 1
 
 
 def test_the_index_of_tfrecord2idx_is_read(there: ServedFolder) -> None:

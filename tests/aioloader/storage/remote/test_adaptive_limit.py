@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioloader.storage.remote.client import AdaptiveLimit, Latencies
+from aioloader.storage.remote.client import AdaptiveLimit, Latencies, cheap_nbytes
 from aioloader.storage.remote.failures import LONGEST_BACKOFF_S, Kind, classify, retry_pause_s
 from tests.cases import with_cases
 
@@ -180,3 +180,10 @@ def test_of_an_answer_in_xml_its_message_is_reported() -> None:
     )
     expected = "GET: Server returned non-2xx status code: 400 Bad Request (An input is not valid)"
     assert classify(Exception(text)).text == expected
+
+
+def test_bytes_are_cheap_while_they_take_less_time_than_another_request() -> None:
+    assert cheap_nbytes(0.05, 1 << 20, 0.5) == (1 << 20) // 10
+    assert cheap_nbytes(0.05, 1 << 20, 5.0) == 16 << 10  # a slow line
+    assert cheap_nbytes(0.05, 1 << 20, 0.0) == 1 << 20
+    assert cheap_nbytes(0.0, 1 << 20, 0.0) == 16 << 10
