@@ -609,7 +609,10 @@ class CropIndexBusyError(LoaderError, BlockingIOError):
 
 
 class CropIndexWarning(UserWarning):
-    """Warning about a crop index that cannot be used, or does not fit its images: crops are decoded as without it."""
+    """Warning about a crop index that cannot be used, or does not fit its images: crops are decoded as without it.
+
+    Also issued where one is made without the compiled part, which takes a hundred times as long.
+    """
 
 
 class UnevenStepsWarning(UserWarning):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "results"
 _PACKAGES = (
-    *("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "numba", "anyio", "obstore"),
+    *("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "anyio", "obstore"),
     *("pyarrow", "pillow", "torch", "torchvision", "starlette", "uvicorn"),
 )
 _SPREADS = {field.name for field in fields(Row) if "Spread" in str(field.type)}

@@ -11,7 +11,7 @@ the same run:
   first; then images, cropped to 224, for which the decoder is the limit. Also the lag of the loader's event loop.
 - proxy: the rate of the proxy and the server without latency, to show that they are not the limit.
 - crops: images, cropped to 224, with a crop index next to the record file, against the same without: bytes, requests,
-  samples/s, and the CPU time of this process and its workers. Needs the extra ``crops``.
+  samples/s, and the CPU time of this process and its workers.
 - lag: the lag of the loader's event loop with 256 requests in flight. The servers run only when a core is idle,
   as if they were on another machine; at four times the latency too, where that many requests leave cores free.
 - faults: 1 % of 503s, 1 % of resets, 0.5 % of stalls of 30 s, against the same without; the batches must be identical.

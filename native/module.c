@@ -3,6 +3,8 @@
 
 static PyMethodDef *const tables[] = {
     resize_methods,
+    scan_methods,
+    splice_methods,
 };
 
 static int fill(PyObject *module)

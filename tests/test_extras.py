@@ -22,7 +22,7 @@ from tests.import_scan import SOURCES, Import, all_imports, names_looked_up, whe
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FOR_DEVELOPERS = {"all", "bench", "dev", "docs", "test"}
+FOR_DEVELOPERS = {"all", "dev", "docs", "test"}
 OWN = {"aioloader", "recordio"}
 
 # Packages whose modules have another name.
@@ -136,7 +136,6 @@ USES = {
     ("torch", "torch"): "importlib.import_module('aioloader.interop.torch')",
     ("jax", "jax"): "aioloader.DataLoader(range(4), 2, output='jax')",
     ("ray", "ray"): "aioloader.executors.RayExecutor().workers",
-    ("numba", "crops"): "main(['index', '--crops', FILE])",
     ("rich", "progress"): "list(aioloader.DataLoader(NUMBERS, 2, num_workers=0, progress='rich'))",
     ("opentelemetry-api", "metrics"): "importlib.import_module('aioloader.interop.opentelemetry')",
     ("prometheus-client", "metrics"): "importlib.import_module('aioloader.interop.prometheus')",

@@ -434,7 +434,6 @@ print(json.dumps(wrong))
     heavy = (
         "aioloader.__main__",
         "aioloader.interop.",
-        "aioloader.jpeg.crop_scan",
         "aioloader.viewer",
         "recordio.__main__",
     )

@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 # For contributors.
-FOR_DEVELOPERS = {"test", "dev", "docs", "bench"}
+FOR_DEVELOPERS = {"test", "dev", "docs"}
 
 
 def _extras_of(requirement: str) -> set[str]:

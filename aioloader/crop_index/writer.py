@@ -33,8 +33,11 @@ from aioloader.crop_index.layout import (
     read_header,
     reasons_text,
 )
-from aioloader.errors import CropIndexBusyError, MissingPackageError
+from aioloader.errors import CropIndexBusyError, CropIndexWarning
+from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.native import absence, native
 from aioloader.jpeg.crop_entry import HEAD, CropEntryError, EntryHead, check_entry, check_intact
+from aioloader.jpeg.crop_scan import build_entry
 from aioloader.jpeg.huffman import NotIndexableError
 from aioloader.storage.local.descriptors import open_locked
 from recordio._partial_files import partial_path, sync
@@ -43,17 +46,14 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array
 
 
-def check_builder() -> None:
-    """Raise MissingPackageError if entries cannot be made, because numba is not installed."""
-    if not can_build():
-        raise MissingPackageError("numba", extra="crops")
-
-
-def can_build() -> bool:
-    """Return whether numba is installed, which makes entries."""
-    from importlib.util import find_spec
-
-    return find_spec("numba") is not None
+def warn_if_slow() -> None:
+    """Warn where the compiled part is missing: without it, making entries takes a hundred times as long."""
+    if native is None:
+        warn_caller(
+            "crop indexes are made a hundred times as slowly as with the compiled part of aioloader, which is not "
+            f"used: {absence}",
+            CropIndexWarning,
+        )
 
 
 def entry_or_reason(data: bytes | memoryview) -> bytes | str:
@@ -61,12 +61,7 @@ def entry_or_reason(data: bytes | memoryview) -> bytes | str:
 
     Args:
         data: the encoded image, or anything else.
-
-    Raises:
-        MissingPackageError: numba is not installed.
     """
-    from aioloader.jpeg.crop_scan import build_entry
-
     try:
         return build_entry(data)
     except NotIndexableError as error:
@@ -88,12 +83,7 @@ def is_reproduced(entry: Any, data: bytes | memoryview) -> bool:
     Args:
         entry: an intact entry.
         data: the encoded image.
-
-    Raises:
-        MissingPackageError: numba is not installed.
     """
-    from aioloader.jpeg.crop_scan import build_entry
-
     interval = EntryHead._make(HEAD.unpack_from(entry)).interval
     try:
         return interval > 0 and build_entry(data, interval=interval) == entry

@@ -12,7 +12,7 @@ With an entry of a crop index, data is left out on all sides:
 - `aioloader.jpeg.crop_window`: cut a crop by the entry of its JPEG
 - `aioloader.jpeg.crop_entry`: layout, making and checks of an entry
 - `aioloader.jpeg.huffman`: read Huffman tables, and give them codes for more symbols
-- `aioloader.jpeg.crop_scan`: find the places at which a scan can be entered (by numba)
+- `aioloader.jpeg.crop_scan`: find the places at which a scan can be entered
 
 `harmless` identifies the one decoder warning that such a JPEG may cause.
 """

@@ -49,6 +49,9 @@ By number of bits modulo 8: codes that end a luma block; their number of bits.""
 CATEGORIES: Final = 12
 """Number of the categories of DC values: values have up to 11 bits."""
 TABLES_AT: Final = HEAD.size + CODES.size
+LONGEST_CODE: Final = 32
+"""Most bits of such a code, and of a padding."""
+_MOST_DC = 1 << CATEGORIES - 1
 _CRC: Final = struct.Struct("<I")
 EDGE_NBYTES: Final = 2
 """The data of a row ends in the first byte of the next row, or, if that is 0xFF, with the stuffed zero behind it."""
@@ -137,6 +140,20 @@ class EntryHead(NamedTuple):
     def edges_at(self) -> int:
         """Return the offset of the first bytes of each row."""
         return self.starts_at + 8 * (self.rows + 1)
+
+    def fits(self, nbytes: int) -> bool:
+        """Return whether points fit into rows, rows into an entry of that length, and DC values into 12 bits."""
+        stride, point_nbits = self.stride, self.point_nbits
+        return (
+            stride > 0
+            and stride % 8 == 0
+            and point_nbits <= _WIDEST
+            and self.points * point_nbits <= 8 * stride
+            and self.points_at + self.rows * stride + _SPARE + _CRC.size <= nbytes
+            and max(self.nbits_0, self.nbits_1, self.nbits_2) <= CATEGORIES
+            and min(self.least_0, self.least_1, self.least_2) >= -_MOST_DC
+            and max(self.least_0, self.least_1, self.least_2) < _MOST_DC
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +391,7 @@ class _CodePlan:
                 joined((value, end)) if value.length else value
                 for value in (_with_value(coded[chroma[0].dc], category) for category in range(CATEGORIES))
             ]
-        if max(code.length for code in (*luma_codes, *chroma_codes)) > 32:
+        if max(code.length for code in (*luma_codes, *chroma_codes)) > LONGEST_CODE:
             raise NotIndexableError("its codes are too long")
         empty = joined(_zero(block, coded) for block in scan.blocks)
         nbytes = -(-empty.length // 8)

@@ -29,10 +29,13 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from aioloader.foundation.native import native
 from aioloader.jpeg.crop_entry import (
+    CATEGORIES,
     CODES,
     EDGE_NBYTES,
     HEAD,
+    LONGEST_CODE,
     TABLES_AT,
     CropEntryError,
     EntryHead,
@@ -150,6 +153,7 @@ _NO_RESTARTS: Final = bytes((0xFF, DRI, 0, 4, 0, 0))
 _STUFFED: Final = b"\xff\0"
 _LOW_BITS: Final = [255 >> number for number in range(8)]
 _DC_DIFFERENCES: Final = 1 << 11  # of each sign
+_HIGHEST: Final = [(1 << category) - 1 for category in range(CATEGORIES)]
 _MOST_IN_A_BYTE = 4  # MCUs
 _LEAST_SCALED = 8  # pixels
 # Cost of a row of a window besides its MCUs, in blocks that a decoder could decode meanwhile.
@@ -171,15 +175,35 @@ class _Source(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Parts of a scan: each begins and ends at a point.
+    """Parts of a scan: each has `step` rows, and begins and ends at a point.
 
     Attributes:
-        begin_rows, end_rows: bits at which the rows of these points begin.
-        begins, ends: the points, each after some bits of another one: that many bits each.
-        begin_shift, end_shift: these numbers of bits.
+        first, stop: first row of MCUs and the one behind the last.
+        step: rows of a part.
+        begin: column of points at which the parts begin.
+        end: that at which they end; -1: they end where the next row begins.
+        narrow: a part can begin and end in one byte, and then they cannot be joined.
     """
 
-    begin_rows: list[int]
+    first: int
+    stop: int
+    step: int
+    begin: int
+    end: int
+    narrow: bool
+
+
+class _Bounds(NamedTuple):
+    """Points at which parts begin and end.
+
+    Attributes:
+        rows: bits at which the rows begin in which the parts do.
+        begins, ends: the points, each after some bits of another one: that many bits each.
+        begin_shift, end_shift: these numbers of bits.
+        end_rows: bits at which the rows begin in which the parts end.
+    """
+
+    rows: list[int]
     begins: list[int]
     begin_shift: int
     end_rows: list[int]
@@ -236,7 +260,7 @@ def cut_by_entry(
             cut = _window(source, (begin, end, first, stop), (right, bottom), right_phantoms=right_phantoms)
         if cut is None and (first > 0 or bottom < frame.height):
             cut = (_intervals if head.restart_rows else _band)(source, (first, stop), bottom)
-    except (struct.error, TypeError, ValueError, IndexError, ArithmeticError) as error:
+    except (struct.error, TypeError, ValueError, LookupError, ArithmeticError) as error:
         # Only an entry that was made up can be inconsistent: its CRC is right.
         raise CropEntryError("damaged") from error
     if cut is not None and scale > 1 and cut.height < _LEAST_SCALED and cut.width < _LEAST_SCALED:
@@ -258,40 +282,30 @@ def _window(
     Returns:
         The cut; None if a row begins and ends in one byte.
     """
-    frame, head = source.frame, source.head
+    data, frame, entry, head, scan_at = source
     begin, end, first, stop = mcus
-    rows = _rows(source, first, stop)
-    begins, begin_shift = _column(source, begin, first, stop)
     left = begin * head.interval
     columns = min(end * head.interval, frame.mcus_per_row) - left
     points = -(-frame.mcus_per_row // head.interval)
-    if end < points or head.restart_rows:
-        ends, end_shift = _column(source, min(end, points), first, stop)
-        end_rows = rows
-    else:
-        # A row ends where the next one begins, if there is one.
-        ends, end_shift = _column(source, 0, first + 1, stop)
-        ends.append(0)
-        end_rows = rows[1:]
-    parts = _Parts(rows, begins, begin_shift, end_rows, ends, end_shift)
-    # Blocks have two bits or more.
-    if columns < _MOST_IN_A_BYTE and _in_one_byte(parts, (1 << head.nbits) - 1):
-        return None
+    # A row without a point at its end ends where the next one begins, if there is one. Blocks have two bits or more.
+    ends = min(end, points) if end < points or head.restart_rows else -1
+    parts = _Parts(first, stop, 1, begin, ends, columns < _MOST_IN_A_BYTE)
     grain, row_height = frame.mcu_width, frame.mcu_height
     height = limits[1] - first * row_height
+    opening = 0
     if right_phantoms:
-        opening = (0, 0)
         if first:
-            opening = _repeated(*_empty_mcu(source), columns)
+            opening = columns
             height += row_height
-        scan = _joined(source, parts, opening, continues=not first, closing=_empty_mcu(source))
         width, cut_left, top = columns * grain + 1, 0, (first - (first > 0)) * row_height
     else:
-        scan = _joined(source, parts, (0, 0))
         width = grain + max(limits[0], (left + columns - 1) * grain + 1) - left * grain
         cut_left, top = (left - 1) * grain, first * row_height
     headers = _headers(source, _NO_RESTARTS if head.restart_rows else b"", width, height)
-    copy = b"".join((headers, *scan))
+    continues = right_phantoms and not first
+    copy = join_parts(headers, data, entry, scan_at, parts, opening, continues, right_phantoms)
+    if copy is None:
+        return None
     return Cut(data=copy, width=width, height=height, left=cut_left, top=top, stops_early=False)
 
 
@@ -303,63 +317,103 @@ def _band(source: _Source, rows: tuple[int, int], bottom: int) -> Cut:
         rows: first row of MCUs and the one behind the last.
         bottom: rows of pixels that are needed, exclusive.
     """
-    frame, (first, stop) = source.frame, rows
-    starts = _rows(source, first, stop)
-    begins, shift = _column(source, 0, first, first + 1)
-    parts = _Parts(starts[:1], begins, shift, starts[-1:], [0], 0)
+    data, frame, entry, _, scan_at = source
+    first, stop = rows
     top = first - 1 if first else 0
-    opening = _repeated(*_empty_mcu(source), frame.mcus_per_row - 1) if first else (0, 0)
     height = bottom - top * frame.mcu_height
-    scan = _joined(source, parts, opening, continues=not first)
-    copy = b"".join((_headers(source, b"", frame.width, height), *scan))
+    headers = _headers(source, b"", frame.width, height)
+    parts = _Parts(first, stop, stop - first, 0, -1, False)
+    opening = frame.mcus_per_row - 1 if first else 0
+    copy = join_parts(headers, data, entry, scan_at, parts, opening, not first, False)
     return Cut(
         data=copy, width=frame.width, height=height, left=0, top=top * frame.mcu_height, stops_early=False
     )
 
 
-def _column(source: _Source, column: int, first: int, stop: int) -> tuple[list[int], int]:
+def join_parts_in_python(
+    headers: Any,
+    data: Any,
+    entry: Any,
+    scan_at: int,
+    parts: _Parts,
+    opening: int,
+    continues: bool,
+    closing: bool,
+) -> bytes | None:
+    """Join parts of a scan by phantom MCUs, behind headers.
+
+    Args:
+        headers: bytes before the scan.
+        data, entry, scan_at: as in `_Source`.
+        parts: the parts.
+        opening: number of empty MCUs before the first phantom.
+        continues: the first part is the begin of the scan and needs no phantom.
+        closing: whether an empty MCU is behind the last part.
+
+    Returns:
+        The bytes, and the marker behind the scan; None if a part begins and ends in one byte.
+
+    Raises:
+        ValueError, LookupError: the entry is inconsistent.
+    """
+    head = EntryHead._make(HEAD.unpack_from(entry))
+    if not head.fits(len(entry)):
+        raise ValueError("the entry is inconsistent")
+    bounds = _bounds(entry, head, parts)
+    if parts.narrow and _in_one_byte(bounds, (1 << head.nbits) - 1):
+        return None
+    # A negative offset would count from the end.
+    if scan_at < 0 and (continues or (min(bounds.rows) >> 3) + scan_at < 0):
+        raise ValueError("a row is outside of the data")
+    first = _repeated(*_empty_mcu(entry, head), opening) if opening else (0, 0)
+    pieces, carried = _joined(data, entry, head, scan_at, bounds, first, continues)
+    # Every second piece is the file's. Rows do not overlap, so that a cut is never much larger.
+    _check_total(pieces[1::2], data)
+    return b"".join(
+        (headers, *pieces, _last_bytes(carried, _empty_mcu(entry, head) if closing else (0, 0)), _END)
+    )
+
+
+join_parts = join_parts_in_python if native is None else native.join_parts
+
+
+def _bounds(entry: Any, head: EntryHead, parts: _Parts) -> _Bounds:
+    first, stop, step, begin, end, _ = parts
+    at = head.starts_at + 4 * first
+    rows: list[int] = memoryview(entry)[at : at + 4 * (stop - first + 1)].cast("I")[::step].tolist()
+    begins, begin_shift = _column(entry, head, begin, (first, stop, step))
+    if end >= 0:
+        return _Bounds(rows, begins, begin_shift, rows, *_column(entry, head, end, (first, stop, step)))
+    ends, end_shift = _column(entry, head, 0, (first + step, stop, step))
+    ends.append(0)
+    return _Bounds(rows, begins, begin_shift, rows[1:], ends, end_shift)
+
+
+def _column(entry: Any, head: EntryHead, column: int, rows: tuple[int, int, int]) -> tuple[list[int], int]:
     """Return the points of a column in some rows, each after some bits of another one; and that number of bits."""
-    head = source.head
+    first, stop, step = rows
     at, shift = divmod(column * head.point_nbits, 8)
     at += head.points_at + first * head.stride
     # A row is a multiple of 8 bytes.
-    words = memoryview(source.entry)[at : at + (stop - first - 1) * head.stride + 8].cast("Q")
-    return words[:: head.stride >> 3].tolist(), shift
+    words = memoryview(entry)[at : at + (stop - first - 1) * head.stride + 8].cast("Q")
+    return words[:: step * head.stride >> 3].tolist(), shift
 
 
-def _rows(source: _Source, first: int, stop: int) -> list[int]:
-    """Return the bits at which some rows begin, and that at which the row behind them does."""
-    at = source.head.starts_at + 4 * first
-    rows: list[int] = memoryview(source.entry)[at : at + 4 * (stop - first + 1)].cast("I").tolist()
-    return rows
-
-
-def _in_one_byte(parts: _Parts, mask: int) -> bool:
+def _in_one_byte(bounds: _Bounds, mask: int) -> bool:
     """Return whether a part begins and ends in the same byte."""
-    starts = [row + (point >> parts.begin_shift & mask) for row, point in zip(*parts[:2], strict=False)]
-    stops = [row + (point >> parts.end_shift & mask) for row, point in zip(*parts[3:5], strict=False)]
-    return any(start >> 3 >= stop >> 3 for start, stop in zip(starts, stops, strict=False))
+    rows, begins, begin_shift, end_rows, ends, end_shift = bounds
+    starts = [row + (point >> begin_shift & mask) for row, point in zip(rows, begins, strict=False)]
+    stops = [row + (point >> end_shift & mask) for row, point in zip(end_rows, ends, strict=False)]
+    return any(start >> 3 >= stop >> 3 for start, stop in zip(starts, stops, strict=True))
 
 
 def _joined(
-    source: _Source, parts: _Parts, opening: _Bits, *, continues: bool = False, closing: _Bits = (0, 0)
-) -> list[Any]:
-    """Join parts of a scan by phantom MCUs.
-
-    Args:
-        source: the JPEG and its entry.
-        parts: the parts.
-        opening: bits before the first phantom.
-        continues: the first part is the begin of the scan and needs no phantom.
-        closing: as `opening`, bits behind the last part.
-
-    Returns:
-        The bytes of the scan and the marker behind it, in pieces.
-    """
-    data, _, entry, head, scan = source
-    luma, chroma, luma_nbits, chroma_nbits, pads, pad_nbits = _codes(entry)
-    skipped_nbits, skipped_luma = _empty_luma(source)
-    begin_rows, begins, begin_shift, end_rows, ends, end_shift = parts
+    data: Any, entry: Any, head: EntryHead, scan_at: int, bounds: _Bounds, opening: _Bits, continues: bool
+) -> tuple[list[Any], _Bits]:
+    """Return a phantom and the bytes of each part, one after the other; and the bits behind the last whole byte."""
+    luma, chroma, luma_nbits, chroma_nbits, pads, pad_nbits = _codes(entry, head)
+    skipped_nbits, skipped_luma = _empty_luma(entry, head)
+    rows, begins, begin_shift, end_rows, ends, end_shift = bounds
     begin_0, begin_1, begin_2 = _shifts(head, begin_shift)
     end_0, end_1, end_2 = _shifts(head, end_shift)
     mask = (1 << head.nbits) - 1
@@ -371,20 +425,20 @@ def _joined(
     carried_nbits, carried = opening
     # DC values behind the part before; at first 0, less what is left out of all values.
     behind_0, behind_1, behind_2 = -head.least_0, -head.least_1, -head.least_2
-    bounds = [*zip(begin_rows, begins, end_rows, ends, strict=False)]
+    points = [*zip(rows, begins, end_rows, ends, strict=False)]
     if continues:
-        _, _, until, end = bounds.pop(0)
+        _, _, until, end = points.pop(0)
         behind_0, behind_1, behind_2 = end >> end_0 & mask_0, end >> end_1 & mask_1, end >> end_2 & mask_2
         until += end >> end_shift & mask
         carried_nbits = until & 7
-        until = (until >> 3) + scan
-        pieces += b"", whole[scan:until]
+        until = (until >> 3) + scan_at
+        pieces += b"", whole[scan_at:until]
         carried = data[until] >> 8 - carried_nbits
-    for at, begin, until, end in bounds:
+    for at, begin, until, end in points:
         at += begin >> begin_shift & mask
         # Bits of the byte that are not the part's: the phantom ends before the others.
         skipped = at & 7
-        at = (at >> 3) + scan
+        at = (at >> 3) + scan_at
         byte = data[at]
         bits, nbits = byte & low_bits[skipped], 8 - skipped
         if colour:
@@ -409,19 +463,35 @@ def _joined(
         at += 2 if byte == 255 else 1
         until += end >> end_shift & mask
         carried_nbits = until & 7
-        until = (until >> 3) + scan
+        until = (until >> 3) + scan_at
         carried = data[until] >> 8 - carried_nbits
         pieces += phantom, whole[at:until]
-    # Every second piece is the file's. Rows do not overlap, so that a cut is never much larger.
-    _check_total(pieces[1::2], data)
-    pieces += _last_bytes((carried_nbits, carried), closing), _END
-    return pieces
+    return pieces, (carried_nbits, carried)
 
 
-def _codes(entry: Any) -> tuple[Sequence[int], ...]:
-    """Return an entry's codes of DC categories and numbers of bits, luma and chroma each; and paddings, likewise."""
+def _codes(entry: Any, head: EntryHead) -> tuple[Any, ...]:
+    """Return an entry's codes of DC categories and numbers of bits, luma and chroma each; and paddings, likewise.
+
+    A code that has no room for all values of its category is None.
+    """
     codes = CODES.unpack_from(entry, HEAD.size)
-    return codes[:12], codes[12:24], codes[24:36], codes[36:48], codes[48:56], codes[56:]
+    nbits, pads, pad_nbits = codes[24:48], codes[48:56], codes[56:]
+    if max(nbits) > LONGEST_CODE or any(
+        length > LONGEST_CODE or length - number & 7 or pad >> length
+        for number, (pad, length) in enumerate(zip(pads, pad_nbits, strict=True))
+    ):
+        raise ValueError("codes are too long, or paddings do not pad")
+    luma, chroma = (
+        [
+            None if code + value >> length else code
+            for code, value, length in zip(some, values, lengths, strict=True)
+        ]
+        for some, values, lengths in (
+            (codes[:12], _HIGHEST, nbits[:12]),
+            (codes[12:24], [value << head.chroma_end for value in _HIGHEST], nbits[12:]),
+        )
+    )
+    return luma, chroma, nbits[:12], nbits[12:], pads, pad_nbits
 
 
 def _shifts(head: EntryHead, shift: int) -> tuple[int, int, int]:
@@ -448,17 +518,16 @@ def _last_bytes(carried: _Bits, closing: _Bits) -> bytes:
     return bits.to_bytes(nbits + 7 >> 3, "big").replace(b"\xff", _STUFFED)
 
 
-def _empty_luma(source: _Source) -> _Bits:
+def _empty_luma(entry: Any, head: EntryHead) -> _Bits:
     """Return the luma blocks of an MCU that a phantom does not use, without coefficients."""
-    at = TABLES_AT + source.head.tables_nbytes
-    blocks = bytes(source.entry[at : at + source.head.empty_luma_nbytes]).replace(_STUFFED, b"\xff")
+    at = TABLES_AT + head.tables_nbytes
+    blocks = bytes(entry[at : at + head.empty_luma_nbytes]).replace(_STUFFED, b"\xff")
     return 8 * len(blocks), int.from_bytes(blocks, "big")
 
 
-def _empty_mcu(source: _Source) -> _Bits:
+def _empty_mcu(entry: Any, head: EntryHead) -> _Bits:
     """Return an MCU without coefficients."""
-    head = source.head
-    bits = int.from_bytes(source.entry[head.starts_at - head.empty_nbytes : head.starts_at], "big")
+    bits = int.from_bytes(entry[head.starts_at - head.empty_nbytes : head.starts_at], "big")
     return head.empty_nbits, bits >> 8 * head.empty_nbytes - head.empty_nbits
 
 

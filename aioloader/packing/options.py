@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioloader.crop_index.writer import check_builder
+from aioloader.crop_index.writer import warn_if_slow
 from aioloader.datasets.fields import field_names
 from aioloader.loader.options import check_max_errors
 from aioloader.packing.encoding import Encoding
@@ -58,7 +58,7 @@ class PackOptions:
         quality: of re-encoded images: JPEG and WebP 1 to 100, PNG 0 to 9. None: 95, and 3 for PNG.
         optimize: compute optimal Huffman tables for re-encoded JPEGs: a few percent smaller, and slower.
         crops: write a crop index next to each record file, OUT.crops, with which loaders decode a crop without the rest
-            of the image. Needs numba (extra ``crops``).
+            of the image. Without the compiled part this takes a hundred times as long, and a CropIndexWarning says so.
         num_workers: number of encoding workers; None: one per core.
         executor: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: threads; if files are
             only copied, without `crops`, and `num_workers` is None, inline, which is faster unless the disk is slow.
@@ -79,7 +79,6 @@ class PackOptions:
 
     Raises:
         ValueError: an option is not allowed, or conflicts with another one.
-        MissingPackageError: `crops` needs numba, which is not installed.
     """
 
     _: KW_ONLY
@@ -118,7 +117,7 @@ class PackOptions:
     def __post_init__(self) -> None:
         encode = self.encode
         if self.crops:
-            check_builder()
+            warn_if_slow()
         if self.in_memory and encode.name == "keep":
             raise ValueError(
                 f"the images of {self.kind} are not separate files that could be kept: choose another encoding, such "

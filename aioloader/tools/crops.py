@@ -27,12 +27,12 @@ from aioloader.crop_index.lookup import RecordCrops
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import (
     CropIndexWriter,
-    check_builder,
     entry_or_reason,
     fits,
     is_intact,
     is_reproduced,
     put,
+    warn_if_slow,
 )
 from aioloader.datasets.base import IndexedView
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
@@ -391,13 +391,12 @@ def index_crops(
         A report for each record file, each shard and each folder of images.
 
     Raises:
-        MissingPackageError: numba is not installed.
         CropIndexBusyError: another process makes one of the indexes.
         FileNotFoundError: there is no such file or folder, or no file matches a pattern.
         OSError: a file cannot be read, or an index cannot be written.
         ValueError: `out` is a file, and there are several indexes to be written.
     """
-    check_builder()
+    warn_if_slow()
     found, others = shard_sets([each for each in paths if isinstance(each, str)], image=image)
     datasets, folders = record_sets(others, label=None, crop_index=None)
     datasets += [each for each in paths if not isinstance(each, str)]
@@ -695,10 +694,9 @@ def check_index(dataset: FileDataset, *, rebuild: bool = False, **options: Any) 
 
     Raises:
         OSError, SampleFormatError: the items cannot be found.
-        MissingPackageError: `rebuild` needs numba, which is not installed.
     """
     files = dataset.crop_files()
-    found = _opened(files.place(files.paths[0]), files.kind, rebuild=rebuild)
+    found = _opened(files.place(files.paths[0]), files.kind)
     if not isinstance(found, CropIndex):
         return found
     items = keyed(dataset, _CheckDecoder(found, ImageFinder(dataset.image_decoder()), rebuild))
@@ -706,11 +704,9 @@ def check_index(dataset: FileDataset, *, rebuild: bool = False, **options: Any) 
     return _compare(found, items, keys, rebuild=rebuild, **options)
 
 
-def _opened(path: str, kind: int, *, rebuild: bool) -> CropIndex | CropCheck | None:
+def _opened(path: str, kind: int) -> CropIndex | CropCheck | None:
     if not os.path.exists(path):
         return None
-    if rebuild:
-        check_builder()
     try:
         index = CropIndex(path)
         index.check_kind(kind)

@@ -8,7 +8,6 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from aioloader.crop_index.writer import can_build
 from aioloader.datasets.shards import pinned_path
 from aioloader.errors import DecodeError
 from aioloader.formats.base import (
@@ -287,9 +286,7 @@ def inspect(
     name = path_of(path)
     options = Options(sample, seconds, max_pixels, stage or _no_stage)
     found = _inspect(name, options)
-    return dataclasses.replace(
-        found, path=redact_url(name), advice=list(advice_for(found, numba=can_build()))
-    )
+    return dataclasses.replace(found, path=redact_url(name), advice=list(advice_for(found)))
 
 
 def _no_stage(label: str, total: int) -> Callable[[int], Any]:
@@ -334,12 +331,11 @@ _UNEVEN = 10
 _SHARE = 0.1
 
 
-def advice_for(found: Inspection, *, numba: bool = True) -> Iterator[str]:
+def advice_for(found: Inspection) -> Iterator[str]:
     """Yield advice on a data set, most urgent first.
 
     Args:
         found: the inspection of the data set.
-        numba: whether it is installed, which makes crop indexes.
     """
     path = shlex.quote(redact_url(found.path))  # a query may be a signature
     images = found.images
@@ -367,12 +363,11 @@ def advice_for(found: Inspection, *, numba: bool = True) -> Iterator[str]:
         )
     if images is not None:
         yield from _for_images(images)
-        install = "" if numba else "`pip install 'aioloader[crops]'`, then "
         if found.crop_indexes is not None and found.crop_indexes.faults:
-            yield f"make the crop index that cannot be used again ({install}`aioloader index --crops {path}`)"
+            yield f"make the crop index that cannot be used again (`aioloader index --crops {path}`)"
         elif _wants_crop_index(images, found.crop_indexes):
             yield (
-                f"for random crops make a crop index ({install}`aioloader index --crops {path}`): a crop is then "
+                f"for random crops make a crop index (`aioloader index --crops {path}`): a crop is then "
                 "decoded without the rest of the image, with the same pixels, and the images stay unchanged"
             )
     labels = found.labels

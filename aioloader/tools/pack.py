@@ -514,7 +514,6 @@ def pack(source: Path_, out: Path_, options: PackOptions) -> PackReport:
         TypeError: `image`, `label` or `fields` is given, and images of this source have no fields.
         FileExistsError: another file has the name of the report.
         FileNotFoundError: with `append`, there is no such record file, or it has no index.
-        MissingPackageError: `crops` needs numba, which is not installed.
         ValueError: the source has no images, or a name cannot be written to a list, or an option is not allowed.
         PackBusyError: another process is packing into the same files.
         PackError: an image is damaged or too large for a record; with "skip" and "replace": all are.

@@ -22,6 +22,7 @@ from aioloader.formats.base import RECORD_SUFFIX, format_of_name
 from aioloader.formats.inspection import fetch_each
 from aioloader.formats.recordio.inspect import ValidImages, ValidRecords
 from aioloader.formats.shards import is_folder, record_files_at, shard_sets
+from aioloader.foundation.native import absence, native
 from aioloader.storage.urls import name_of, redact_url
 from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress
 from aioloader.tools.crops import check_index, images_of_folder, keyed, make_all
@@ -60,9 +61,7 @@ def check_entries(dataset: FileDataset, options: argparse.Namespace) -> CropChec
         dataset: see `check_index`.
         options: of the command.
     """
-    from aioloader.crop_index.writer import can_build
-
-    rebuild = options.decode and can_build()
+    rebuild = options.decode and native is not None
     with LateProgress("checking entries") as progress:
         return check_index(
             dataset,
@@ -107,7 +106,7 @@ def print_entries(checked: CropCheck, path: str, *, decode: bool) -> None:
     )
     if decode and not checked.rebuilt:
         print(
-            f"{checked.path}: the entries were not made again: this needs numba (pip install 'aioloader[crops]')"
+            f"{checked.path}: the entries were not made again, which takes long without the compiled part: {absence}"
         )
     if checked.stale or checked.different or checked.damaged or checked.missing:
         # Without --remake, entries are kept while size and time of modification of the record file are the same.
@@ -254,7 +253,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--decode",
         action="store_true",
         help="decode every image, and check its label; make the entries of a crop index again, and compare them "
-        "(needs numba)",
+        "(with the compiled part)",
     )
     parser.add_argument(
         "--num-workers",

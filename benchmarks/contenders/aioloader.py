@@ -36,7 +36,7 @@ VARIANTS = (
     *FORMATS,
     *(f"crop-index-{name}" for name in FORMATS),
 )
-PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg", "numba")
+PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbojpeg")
 
 assert cv2.__version__
 assert simplejpeg.__name__

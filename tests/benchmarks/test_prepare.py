@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import pytest
-
 from aioloader import ImageRecordDataset
 from aioloader.crop_index.reader import CropIndex
 from aioloader.tools.crops import index_crops
@@ -17,7 +15,6 @@ from benchmarks.prepare import absent_reason, make_source
 
 
 def test_every_sample_has_the_entry_that_the_command_makes(tmp_path: Path) -> None:
-    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     photos = draw_folder(tmp_path / "photos", count=3)
     case = dataclasses.replace(CASES["jpeg-uint8"], batch_size=4, samples=8)
     source = make_source(case, photos, tmp_path / "scratch", lambda text: None)

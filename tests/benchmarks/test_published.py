@@ -268,7 +268,7 @@ def test_the_list_names_each_part_with_its_estimate(capsys: pytest.CaptureFixtur
     assert publish.main(["--parts", "fill", "--date", "1999-01-01"]) == 2  # a folder is missing
 
 
-NEEDS = {"crop-index": "numba", "viewing": "uvicorn", "torch-adapter": "torch", "recipes": "torchvision"}
+NEEDS = {"viewing": "uvicorn", "torch-adapter": "torch", "recipes": "torchvision"}
 # Those that .ci/run starts, or that need MXNet or a server, are left out; the runs and the soak have tests.
 ELSEWHERE = {"main-job", "gluon", "image-service", "small-images", "soak"}
 

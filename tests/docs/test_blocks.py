@@ -224,7 +224,6 @@ def world(
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MXNET_HOME", str(place / "mxnet"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("aioloader.tools.inspect.can_build", lambda: False)  # transcripts are without extras
     monkeypatch.setitem(sys.modules, "mxnet", None)  # entries of a page are removed again
     case: Case = request.getfixturevalue("case")
     return {"__name__": "guide", **lay(case.page, place, photo_rec, photo_folder)}

@@ -45,7 +45,6 @@ TURBOJPEG_HAS_A_WHEEL = sys.version_info < (3, 14) and (sys.platform, platform.m
 # What optional packages are imported as.
 MODULES = {
     "albumentations": ("albumentations",),
-    "crops": ("numba",),
     "jax": ("jax",),
     "mds": ("brotli", "cramjam", "zstandard"),
     "metrics": ("opentelemetry", "opentelemetry.sdk", "prometheus_client"),
@@ -195,8 +194,11 @@ def served(folder: Path) -> Any:
 
 
 def core(data: Set) -> None:
-    """Without an extra: files and folders, both loaders, and errors that name extras."""
+    """Without an extra: files and folders, both loaders, crop indexes, and errors that name extras."""
     assert count(aioloader.ImageFolderDataset(data.folder)) == COUNT
+    command("index", "--crops", str(data.rec))
+    crop = transforms.RandomResizedCrop((32, 32), scale=(0.05, 0.2))
+    assert count(aioloader.ImageRecordDataset(data.rec), crop) == COUNT
     assert asyncio.run(count_async(aioloader.ImageRecordDataset(data.rec))) == COUNT
     with recordio.RecordReader(data.rec) as reader:
         assert sum(1 for _ in reader) == COUNT
@@ -382,13 +384,6 @@ def turbojpeg(data: Set) -> None:
     assert path is None or "libjpeg-turbo 3" in command("doctor", "--seconds", "0.1", exits=(0, 1))
 
 
-def crops(data: Set) -> None:
-    """Crop indexes are made, verified and used."""
-    command("index", "--crops", str(data.rec))
-    crop = transforms.RandomResizedCrop((32, 32), scale=(0.05, 0.2))
-    assert count(aioloader.ImageRecordDataset(data.rec), crop) == COUNT
-
-
 def mds(data: Set) -> None:
     """Shards of each compression."""
     from tests.aioloader.formats.mds_sets import number, write_set
@@ -442,7 +437,7 @@ def service(data: Set) -> None:
 PROGRAMS: dict[str, Callable[[Set], None]] = {
     program.__name__: program
     for program in (
-        *(core, albumentations, crops, jax, mds, metrics, parquet, progress),
+        *(core, albumentations, jax, mds, metrics, parquet, progress),
         *(ray, remote, service, tfrecord, torch, turbojpeg, view),
     )
 }

@@ -1,7 +1,7 @@
-"""Target: the making of entries of a crop index, and the cuts by them. Needs numba.
+"""Target: the making of entries of a crop index, and the cuts by them.
 
 An input is one byte, which selects the options of the decode, and a JPEG. Either it is refused, or crops by its entry
-are those of a full decode.
+are those of a full decode; and the compiled part does what Python does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from aioloader.jpeg.crop_entry import check_entry
 from aioloader.jpeg.crop_scan import build_entry
 from aioloader.jpeg.crop_window import cut_by_entry
 from aioloader.jpeg.huffman import NotIndexableError
+from tests.aioloader.jpeg.entries import in_c_and_python
 from tests.fuzz import jpegs
 from tests.fuzz.jpeg_changes import changed
 from tests.fuzz.jpeg_oracle import DecodeOptions, Oracle, box_of, decode_whole, key_of
@@ -32,7 +33,6 @@ class CropFiles:
         own = [path.read_bytes() for path in sorted((CORPUS / "crops").glob("*.jpg"))]
         self._seeds = own * 3 + jpegs.seeds()
         self._oracle = Oracle()
-        build_entry(own[0], interval=1)  # compiled here, so that no input takes long
 
     def make(self, draw: Draw) -> bytes:
         """Return a valid JPEG with one to three faults or oddities, seldom without."""
@@ -49,7 +49,7 @@ class CropFiles:
         # For small images no interval pays.
         interval = None if len(stored) > _LARGE and key & 1 else 1 + key % 5
         try:
-            entry = build_entry(stored, interval=interval)
+            entry = in_c_and_python(lambda: build_entry(stored, interval=interval))
         except NotIndexableError:
             return read_frame(stored) is not None
         if key & 31 == 0 and build_entry(memoryview(stored), interval=interval) != entry:
@@ -67,7 +67,7 @@ def _check_cut(data: bytes, entry: bytes, key: int) -> None:
     frame = read_frame(data)
     assert frame is not None
     x, y, width, height = box = box_of(key, frame.width, frame.height)
-    piece = cut_by_entry(data, frame, entry, box)
+    piece = in_c_and_python(lambda: cut_by_entry(data, frame, entry, box))
     if piece is None:
         return
     if piece.stops_early:

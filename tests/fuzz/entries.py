@@ -19,6 +19,7 @@ from aioloader.errors import DecodeError
 from aioloader.jpeg import read_frame
 from aioloader.jpeg.crop_entry import CODES, HEAD, TABLES_AT, CropEntryError, check_entry, checksum
 from aioloader.jpeg.crop_window import cut_by_entry
+from tests.aioloader.jpeg.entries import in_c_and_python
 from tests.fuzz.jpeg_changes import changed
 from tests.fuzz.jpeg_oracle import DecodeOptions, Oracle, box_of, decode_whole, key_of
 from tests.fuzz.target import CORPUS, ROOT, Draw, Finding, change, change_number, dictionary, pick
@@ -153,7 +154,7 @@ def damaged(entry: bytes, draw: Draw) -> bytes:
 def _cut(data: bytes, frame: Any, entry: bytes, box: tuple[int, int, int, int], scale: int) -> None:
     """Cut by a forged entry, and decode the cut."""
     try:
-        piece = cut_by_entry(data, frame, entry, box, scale=scale)
+        piece = in_c_and_python(lambda: cut_by_entry(data, frame, entry, box, scale=scale))
     except CropEntryError:
         return
     if piece is None:

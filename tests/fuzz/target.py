@@ -51,7 +51,7 @@ TARGETS = {
     "states": ("states:States", 80),
 }
 """Module and class of each target, and the number of new inputs that every run of the tests tries."""
-NEEDS = {"crops": "numba", "parquet": "pyarrow", "http-responses": "h11", "resize": "aioloader._native"}
+NEEDS = {"parquet": "pyarrow", "http-responses": "h11", "resize": "aioloader._native"}
 """Packages that targets need and an environment may lack."""
 MOST_NBYTES = 1 << 26
 """Memory that an input may take."""

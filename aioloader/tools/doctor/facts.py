@@ -280,7 +280,6 @@ _PACKAGES = (
         "opencv-python-headless",
         "simplejpeg",
         "turbojpeg",
-        "numba",
         "anyio",
         "aiofiles",
         "cloudpickle",

@@ -1,4 +1,4 @@
-"""Record files and folders of the golden JPEGs, with crop indexes of their golden entries; made without numba."""
+"""Record files and folders of the golden JPEGs, with crop indexes of their golden entries."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import aioloader
 from aioloader import DataLoader, ImageFolderDataset, ImageListDataset, ImageRecordDataset, transforms
 from aioloader.crop_index.layout import RECORDS, CropFiles, shard_index
 from aioloader.crop_index.reader import CropIndex
-from aioloader.crop_index.writer import CropIndexWriter, can_build
+from aioloader.crop_index.writer import CropIndexWriter
 from aioloader.datasets import InsightFaceDataset
 from aioloader.datasets.resolve import fingerprint
 from aioloader.errors import CropIndexError, CropIndexWarning
@@ -249,7 +249,6 @@ def test_a_warning_names_the_line_of_the_caller(damage: str, tmp_path: Path) -> 
 # -- shards ------------------------------------------------------------------------------------------------------------
 
 INLINE: dict[str, Any] = {"num_workers": 0, "executor": "inline"}
-needs_numba = pytest.mark.skipif(not can_build(), reason="numba makes crop indexes")
 
 
 def test_an_index_of_shards_is_found_at_a_place_that_is_named(tmp_path: Path, cuts: list[object]) -> None:
@@ -282,7 +281,6 @@ def large_jpeg(seed: int) -> bytes:
     return bytes(cv2.imencode(".jpg", cv2.resize(pixels, (300, 200)), [cv2.IMWRITE_JPEG_QUALITY, 92])[1])
 
 
-@needs_numba
 def test_indexes_of_shards_are_made_and_kept(tmp_path: Path, cuts: list[object]) -> None:
     shards = [
         write_shard(tmp_path / f"{part}.toy", [toy_sample(large_jpeg(n), label=n) for n in range(part, 5, 2)])
@@ -301,7 +299,6 @@ def test_indexes_of_shards_are_made_and_kept(tmp_path: Path, cuts: list[object])
     assert not CropIndex(reports[0].crops).tables().lengths.any()
 
 
-@needs_numba
 def test_samples_without_an_image_have_a_reason(tmp_path: Path) -> None:
     samples = [toy_sample(large_jpeg(1), label=1), toy_sample(label=2), toy_sample(b"no image", label=3)]
     path = write_shard(tmp_path / "a.toy", samples)

@@ -291,7 +291,7 @@ def test_a_field_that_a_set_does_not_have_is_named(made: SetFormat, folder: Path
 
 
 def put_golden_entries(dataset: ShardDataset) -> None:
-    """Write the crop indexes of a set of the golden images, without numba."""
+    """Write the crop indexes of a set of the golden images."""
     shards, keys = dataset.crop_keys(np.arange(len(dataset)))
     for shard, path in enumerate(dataset.paths):
         writer = CropIndexWriter(shard_index(path), kind=RECORDS)

@@ -191,8 +191,6 @@ def test_every_command_works_on_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench, "default_settings", lambda cores: [bench.Setting("inline", 0)])
-    if "--crops" in command:
-        pytest.importorskip("numba")
     if "view" in command:
         pytest.importorskip("starlette")
     words = [str(tmp_path / "out.rec") if word == "OUT" else word for word in command[1:]]

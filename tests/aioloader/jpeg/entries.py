@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import simplejpeg
 
 from aioloader import jpeg
-from aioloader.jpeg.crop_entry import check_entry
+from aioloader.foundation.native import native
+from aioloader.jpeg import crop_scan, crop_window
+from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.jpeg.crop_window import cut_by_entry, read_head, row_bytes
+from aioloader.jpeg.huffman import NotIndexableError
 from tests.aioloader.jpeg.samples import KINDS, encode, frame_of
 
 GOLDEN = Path(__file__).parents[2] / "data" / "crops"
@@ -32,6 +37,30 @@ def golden() -> list[tuple[str, bytes, bytes]]:
         (path.stem, path.read_bytes(), path.with_suffix(".entry").read_bytes())
         for path in sorted(GOLDEN.glob("*.jpg"))
     ]
+
+
+def in_c_and_python(function: Callable[[], Any]) -> Any:
+    """Return what a function returns, after a check that it does the same with and without the compiled part."""
+    outcomes: list[tuple[Any, Any]] = []
+    ways = [(crop_window.join_parts_in_python, crop_scan.scan_mcus_in_python)]
+    if native is not None:
+        ways.append((native.join_parts, native.scan_mcus))
+    for join, scan in ways:
+        with (
+            mock.patch.object(crop_window, "join_parts", join),
+            mock.patch.object(crop_scan, "scan_mcus", scan),
+        ):
+            try:
+                outcomes.append((function(), None))
+            except (CropEntryError, NotIndexableError) as error:
+                outcomes.append((type(error), error))
+    (result, error), *others = outcomes
+    for other, reason in others:
+        assert other == result
+        assert str(reason) == str(error)
+    if error is not None:
+        raise error
+    return result
 
 
 def part_of(data: bytes, entry: bytes, rows: tuple[int, int]) -> bytes:

@@ -1,4 +1,4 @@
-"""Maker of entries: ``python -m tests.aioloader.jpeg.make_entries``. Needs numba.
+"""Maker of entries: ``python -m tests.aioloader.jpeg.make_entries``.
 
 Those of the golden images and of the fuzz corpus must be made anew only if the layout changes, with another version
 number.

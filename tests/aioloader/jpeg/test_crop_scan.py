@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import mmap
 import random
@@ -15,21 +16,19 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from aioloader.jpeg.crop_entry import HEAD, encode_entry
+from aioloader.jpeg.crop_scan import build_entry, scan_points
 from aioloader.jpeg.huffman import NotIndexableError
-from tests.aioloader.jpeg.entries import compare, decoded, golden
+from tests.aioloader.jpeg.entries import compare, decoded, golden, in_c_and_python
 from tests.aioloader.jpeg.samples import KINDS, before_frame, encode, frame_of, make_image, segment
 from tests.cases import with_cases
-
-pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
-
-from aioloader.jpeg.crop_scan import build_entry, scan_points
 
 FILES = golden()
 
 
 @with_cases(("name", "data", "entry"), FILES, ids=[name for name, _, _ in FILES])
 def test_golden_entries_are_made_again(name, data, entry):
-    assert build_entry(data, interval=2) == build_entry(memoryview(data), interval=2) == entry
+    assert in_c_and_python(lambda: build_entry(data, interval=2)) == entry
+    assert build_entry(memoryview(data), interval=2) == entry
 
 
 def _optimised(width: int, height: int, quality: int, subsampling: int, grey: bool) -> bytes:
@@ -58,7 +57,7 @@ def jpegs(draw: st.DrawFn) -> bytes:
 def test_cuts_of_any_jpeg_have_the_pixels_of_a_full_decode(data, interval, seed):
     frame = frame_of(data)
     try:
-        entry = build_entry(data, interval=interval)
+        entry = in_c_and_python(lambda: build_entry(data, interval=interval))
     except NotIndexableError as error:
         # Images of few colours can have tables with too few codes.
         assert "too few codes" in error.reason or "no room" in error.reason
@@ -69,6 +68,30 @@ def test_cuts_of_any_jpeg_have_the_pixels_of_a_full_decode(data, interval, seed)
         width, height = rng.randint(1, frame.width), rng.randint(1, frame.height)
         box = (rng.randint(0, frame.width - width), rng.randint(0, frame.height - height), width, height)
         compare(data, entry, box, image)
+
+
+@given(file=st.sampled_from(FILES), seed=st.integers(0, 1 << 32), count=st.integers(1, 4))
+def test_the_compiled_part_finds_the_faults_that_python_finds(file, seed, count):
+    _, data, _ = file
+    rng = random.Random(seed)
+    data, start = bytearray(data), frame_of(data).scan_start
+    for _ in range(count):
+        at, other = rng.randrange(start, len(data)), rng.randrange(start, len(data))
+        kind = rng.randrange(5)
+        if kind == 0:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            data[at:at] = rng.choice(
+                (b"\xff", b"\xff\0", b"\xff\xff", b"\xff\xd9", bytes((255, 0xD0 + rng.randrange(8))))
+            )
+        elif kind == 2:
+            del data[at : at + rng.randint(1, 30)]
+        elif kind == 3:
+            data[at:at] = data[other : other + 40]
+        else:
+            data[at : at + 40] = data[other : other + 40]
+    with contextlib.suppress(NotIndexableError):
+        in_c_and_python(lambda: build_entry(bytes(data), interval=2))
 
 
 @with_cases(("kind", "quality"), [("420", 60), ("444", 95), ("grey", 60)])
@@ -122,7 +145,7 @@ REFUSED = {
 @with_cases(("data", "reason"), REFUSED.values(), ids=REFUSED)
 def test_other_images_are_refused_with_a_reason(data, reason):
     with pytest.raises(NotIndexableError, match=reason) as caught:
-        build_entry(data)
+        in_c_and_python(lambda: build_entry(data))
     assert reason in caught.value.reason
 
 

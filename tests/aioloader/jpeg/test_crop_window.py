@@ -1,7 +1,10 @@
-"""Cuts by an entry of a crop index, on golden files: they need no numba."""
+"""Cuts by an entry of a crop index, on golden files."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import random
 import struct
 import zlib
 
@@ -10,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader.jpeg.crop_entry import HEAD, TABLES_AT, CropEntryError, check_entry
-from aioloader.jpeg.crop_window import cut_by_entry
-from tests.aioloader.jpeg.entries import compare, decoded, golden
+from aioloader.jpeg.crop_window import cut_by_entry, needed_rows, read_head, row_bytes
+from tests.aioloader.jpeg.entries import compare, decoded, golden, in_c_and_python, part_of
 from tests.aioloader.jpeg.samples import frame_of
 from tests.cases import with_cases
 
@@ -42,6 +45,29 @@ def boxes(draw: st.DrawFn) -> tuple[int, int, int, int]:
 def test_a_cut_has_the_pixels_of_a_full_decode(file, scale, box):
     name, data, entry = file
     compare(data, entry, box, IMAGES[name, scale], scale)
+
+
+@given(file=st.sampled_from(FILES), box=boxes(), seed=st.integers(0, 1 << 32))
+def test_the_compiled_part_cuts_as_python_does_also_by_forged_entries_and_of_damaged_files(file, box, seed):
+    _, image, entry = file
+    frame, rng, left_out = frame_of(image), random.Random(seed), 0
+    if rng.random() < 0.3:
+        head = read_head(entry)
+        rows = needed_rows(head, box)
+        image, left_out = part_of(image, entry, rows), row_bytes(entry, head, rows)[0]
+    for _ in range(5):
+        some, forged = bytearray(image), bytearray(entry)
+        for _ in range(rng.choice((0, 1, 1, 2, 3))):
+            # Most of the numbers that are used as they are come first.
+            place = rng.randrange(1, rng.choice((HEAD.size, TABLES_AT, len(entry))))
+            forged[place] = rng.choice((0, 1, 32, 33, 127, 128, 255, rng.randrange(256), forged[place] ^ 1))
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            some[rng.randrange(frame.scan_start, len(some))] = rng.choice((0, 255))
+        if rng.random() < 0.2:
+            del some[rng.randrange(frame.scan_start, len(some)) :]
+        cut = functools.partial(cut_by_entry, bytes(some), frame, bytes(forged), box, left_out=left_out)
+        with contextlib.suppress(CropEntryError):
+            in_c_and_python(cut)
 
 
 @with_cases(("name", "data", "entry"), FILES, ids=NAMES)

@@ -20,8 +20,6 @@ from aioloader.tools.crops import index_crops
 from aioloader.tools.pack import PackReport, pack
 from tests.executors import pool
 
-pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
-
 COUNT = 9
 
 

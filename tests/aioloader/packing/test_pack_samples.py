@@ -117,7 +117,6 @@ def test_executors_orders_and_shards_write_the_same_bytes(shards: Path, tmp_path
 
 
 def test_a_crop_index_of_samples(shards: Path, tmp_path: Path) -> None:
-    pytest.importorskip("numba", reason="needs numba (extra crops)")
     report = pack(shards, tmp_path / "out", crops=True)
     assert report.indexed + sum(report.unindexed.values()) == COUNT
     assert report.files[0].crops is not None

@@ -207,7 +207,6 @@ def test_an_index_that_is_denied_is_none(
 def test_the_crop_index_of_an_object_is_in_the_cache_directory(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
     code, there = _json(capsys, "index", "--crops", served.url, "--num-workers", "0")
     _, here = _json(capsys, "index", "--crops", str(served.path), "--num-workers", "0")

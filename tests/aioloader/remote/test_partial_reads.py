@@ -194,7 +194,6 @@ def test_options_of_the_dataset_are_kept(
 
 @pytest.mark.parametrize("exif", ["apply", "ignore"])
 def test_images_are_turned_upright(golden: Served, exif: str, incomplete: list[int]) -> None:
-    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     from aioloader.jpeg.crop_scan import build_entry
 
     path = golden.paths[0]
@@ -603,7 +602,6 @@ def test_little_memory_is_enough(golden: Served, incomplete: list[int]) -> None:
 
 def test_a_record_in_several_parts_is_read_whole(golden: Served, incomplete: list[int]) -> None:
     """Its image contains the magic number of records, so that it does not lie in one piece."""
-    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     from aioloader.jpeg.crop_scan import build_entry
 
     jpeg = IMAGES[0][1]

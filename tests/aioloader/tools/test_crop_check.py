@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import recordio
-from aioloader.crop_index import writer as building
 from aioloader.crop_index.layout import FOLDER, RECORDS, folder_key
 from aioloader.crop_index.reader import CropIndex
-from aioloader.crop_index.writer import CropIndexWriter
+from aioloader.crop_index.writer import CropIndexWriter, put
 from aioloader.formats.inspection import may_be_indexed
 from aioloader.formats.recordio.inspect import ValidRecords
 from aioloader.jpeg.crop_entry import HEAD, EntryHead
@@ -23,8 +22,6 @@ from aioloader.tools.crops import CropCheck, check_index, images_of_folder
 from aioloader.tools.inspect import inspect
 from tests.aioloader.crop_index.samples import IMAGES, spoil_entries, write_image_folder, write_record_files
 from tests.aioloader.tools.conftest import Run
-
-needs_numba = pytest.mark.skipif(not building.can_build(), reason="numba makes entries again")
 
 
 @pytest.fixture
@@ -69,7 +66,7 @@ def rewrite(
     ]
     writer = CropIndexWriter(path, kind=kind)
     for place, (key, nbytes, made) in [*enumerate(images)][drop:]:
-        building.put(writer, key, nbytes, (change or {}).get(place, made))
+        put(writer, key, nbytes, (change or {}).get(place, made))
     for number in range(add):
         writer.put(2**60 + number, 10, b"entry")
     writer.finish()
@@ -159,15 +156,6 @@ def test_inspect_advises_to_index_photographs(photo_rec: Path, rec: Path) -> Non
     assert not any("aioloader index --crops" in line for line in inspect(rec).advice)
 
 
-@pytest.mark.parametrize("numba", [True, False])
-def test_inspect_says_how_to_install_the_maker_where_it_is_missing(
-    photo_rec: Path, monkeypatch: pytest.MonkeyPatch, numba: bool
-) -> None:
-    monkeypatch.setattr("aioloader.tools.inspect.can_build", lambda: numba)
-    (advice,) = (line for line in inspect(photo_rec).advice if "aioloader index --crops" in line)
-    assert ("(`pip install 'aioloader[crops]'`, then `aioloader index" in advice) == (not numba)
-
-
 def test_repair_says_that_the_copy_needs_a_separate_index(rec: Path, run: Run) -> None:
     copy = rec.with_name("copy.rec")
     code, _, err = run("repair", rec, copy)
@@ -180,8 +168,10 @@ def test_repair_says_that_the_copy_needs_a_separate_index(rec: Path, run: Run) -
 # -- entries made again ------------------------------------------------------------------------------------------------
 
 
-@needs_numba
-def test_entries_that_are_made_again_are_the_same(rec: Path, folder: Path, run: Run) -> None:
+def test_entries_that_are_made_again_are_the_same(
+    rec: Path, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioloader.tools.verify.native", object())
     assert check(rec, rebuild=True) == CropCheck(
         str(rec.with_suffix(".crops")), entries=len(IMAGES[::2]), rebuilt=True
     )
@@ -191,8 +181,10 @@ def test_entries_that_are_made_again_are_the_same(rec: Path, folder: Path, run: 
     assert f"{len(IMAGES[::2])} entries, all fit their images and equal those made again" in out
 
 
-@needs_numba
-def test_an_entry_with_right_checksums_and_wrong_values_is_found(rec: Path, run: Run) -> None:
+def test_an_entry_with_right_checksums_and_wrong_values_is_found(
+    rec: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioloader.tools.verify.native", object())
     crops = rec.with_suffix(".crops")
     rewrite(crops, RECORDS, {1: forged(IMAGES[2][2])})
     assert check(rec).ok
@@ -205,7 +197,6 @@ def test_an_entry_with_right_checksums_and_wrong_values_is_found(rec: Path, run:
     assert "wrong pixels" in out
 
 
-@needs_numba
 def test_images_that_were_refused_are_tried_again(folder: Path) -> None:
     first, second, *_ = sorted(folder.rglob("*.jpg"))
     pixels = cv2.resize(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8), (300, 200))
@@ -219,10 +210,10 @@ def test_images_that_were_refused_are_tried_again(folder: Path) -> None:
     assert (found.ok, found.missing, found.refused, found.entries) == (False, 1, 1, len(IMAGES) - 2)
 
 
-def test_without_numba_the_other_checks_are_made(
+def test_without_the_compiled_part_the_other_checks_are_made(
     rec: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "can_build", lambda: False)
+    monkeypatch.setattr("aioloader.tools.verify.native", None)
     code, out, _ = run("verify", rec, "--decode", "--num-workers", "0")
     assert code == 0
     assert "all fit their images" in out

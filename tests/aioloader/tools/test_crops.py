@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,14 @@ import pytest
 
 import recordio
 from aioloader.cli import main
+from aioloader.crop_index import writer
 from aioloader.crop_index.layout import folder_key
 from aioloader.crop_index.reader import CropIndex
 from aioloader.crop_index.writer import fits
-from aioloader.errors import CropIndexBusyError, MissingPackageError
+from aioloader.errors import CropIndexBusyError, CropIndexWarning
+from aioloader.jpeg import crop_scan
 from aioloader.tools import crops
 from aioloader.tools.crops import CropReport, images_of_folder, index_crops
-
-pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
 
 
 def _jpeg(seed: int, *flags: int) -> bytes:
@@ -321,18 +319,16 @@ def test_an_out_in_a_folder_that_does_not_exist_is_named(rec: Path, tmp_path: Pa
     assert caught.value.filename == str(tmp_path / "none" / "a.crops")
 
 
-def test_without_numba_the_error_names_the_extra(
-    rec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_the_compiled_part_a_warning_says_that_it_takes_long(
+    rec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = importlib.util.find_spec
-    without: Callable[..., Any] = lambda name, *rest: None if name == "numba" else real(name, *rest)  # noqa: E731
-    monkeypatch.setattr(importlib.util, "find_spec", without)
-    with pytest.raises(MissingPackageError, match=r"aioloader\[crops\]"):
-        make(rec)
-    assert main(["index", "--crops", str(rec)]) == 1
-    err = capsys.readouterr().err
-    assert "aioloader[crops]" in err
-    assert "AIOLOADER_TRACEBACK" not in err  # it is no bug
+    made = make(rec)
+    entries = Path(made[0].crops).read_bytes()
+    monkeypatch.setattr(writer, "native", None)
+    monkeypatch.setattr(crop_scan, "scan_mcus", crop_scan.scan_mcus_in_python)
+    with pytest.warns(CropIndexWarning, match="a hundred times as slowly"):
+        assert make(rec, remake=True, num_workers=0) == made
+    assert Path(made[0].crops).read_bytes() == entries
 
 
 def test_options_that_do_not_go_together_are_wrong_usage(rec: Path, tmp_path: Path) -> None:

@@ -264,15 +264,6 @@ def test_nothing_known_is_no_error() -> None:
 # -- requirements -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"), [("0.65.1", "can be made, with numba 0.65.1"), (None, "aioloader[crops]")]
-)
-def test_the_maker_of_crop_indexes_is_reported(version: str | None, expected: str) -> None:
-    facts = changed("software", packages={"numba": version})
-    (line,) = [line for line in diagnosis_text(Diagnosis(facts, [])).splitlines() if "crop index" in line]
-    assert expected in line
-
-
 def test_requirements_are_compared_as_numbers() -> None:
     versions = {"numpy": "1.9.3", "anyio": "4.14", "simplejpeg": "1.10rc1", "aiofiles": None}
     required = ["numpy>=1.26", "anyio>=4.14.0", "simplejpeg>=1.7.1", "aiofiles>=23.2.1"]

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import aioloader
-from aioloader.crop_index.writer import can_build
 from tests.aioloader.datasets.tars import write_tar
 from tests.aioloader.format_sets import FORMATS, MDS, PARQUET, TAR, TFRECORD, Sample, SetFormat
 from tests.aioloader.formats import tfrecords
@@ -140,10 +139,9 @@ def test_hard_links_of_a_tar_are_files_for_every_command(tmp_path: Path, run: Ru
         facts = json.loads(run("inspect", "--json", folder)[1])
         assert run("pack", path, folder / "a.rec", "--encoding", "keep")[0] == 0
         assert run("index", path)[0] == 0
-        if can_build():
-            code, out, _ = run("index", "--crops", "--num-workers", 0, "--json", folder / "a.tar")
-            (crops,) = json.loads(out)["files"]
-            assert (code, crops["images"], crops["indexed"]) == (0, 4, 4)
+        code, out, _ = run("index", "--crops", "--num-workers", 0, "--json", folder / "a.tar")
+        (crops,) = json.loads(out)["files"]
+        assert (code, crops["images"], crops["indexed"]) == (0, 4, 4)
         chain = aioloader.transforms.RandomResizedCrop(24, scale=(0.05, 0.3))
         dataset = aioloader.open_dataset(path)
         with aioloader.DataLoader(dataset.transform_first(chain), 4, seed=1, num_workers=0) as loader:
@@ -309,9 +307,8 @@ def test_a_missing_shard_is_a_fault_of_the_set(tmp_path: Path, run: Run) -> None
     found = json.loads(out)
     assert (code, found["records"], len(found["damage"])) == (0, 6, 1)
     code, _, err = run("index", "--crops", "--num-workers", 0, folder)
-    if can_build():
-        assert code == 1
-        assert err.startswith(f"{folder / 'shard.00001.mds'}: No such file")
+    assert code == 1
+    assert err.startswith(f"{folder / 'shard.00001.mds'}: No such file")
 
 
 @pytest.mark.parametrize("command", ["verify", "inspect", "index"])
@@ -402,7 +399,6 @@ def test_indexes_are_written_where_they_are_needed(made: SetFormat, folder: Path
     assert err.splitlines()[-1].startswith(str(shards[1]))
 
 
-@pytest.mark.skipif(not can_build(), reason="needs pip install 'aioloader[crops]'")
 def test_crop_indexes_have_every_image_of_the_shards_that_can_be_read(
     made: SetFormat, folder: Path, run: Run
 ) -> None:

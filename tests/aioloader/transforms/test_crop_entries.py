@@ -53,7 +53,6 @@ def test_a_shrunk_region_is_that_without_an_entry(name, data, entry):
 
 @with_cases("orientation", range(1, 9))
 def test_a_region_of_a_turned_image_is_that_of_the_upright_one(orientation):
-    pytest.importorskip("numba", reason="numba makes crop indexes: pip install 'aioloader[crops]'")
     from aioloader.jpeg.crop_scan import build_entry
 
     data = oriented(FILES[2][1], orientation)

@@ -71,7 +71,6 @@ def test_views_of_an_array(groups: Any) -> None:
 @pytest.fixture(scope="module")
 def crops(photo_rec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a crop index of `photo_rec`."""
-    pytest.importorskip("numba", reason="builds crop indexes")
     out = tmp_path_factory.mktemp("index") / "photos.crops"
     index_crops([str(photo_rec)], out=out, num_workers=0, executor="inline")
     return out
