@@ -7,7 +7,7 @@ are filtered before rows, and each of the two rounds halves up to bytes, as torc
 and every sum is a whole number below 2**24 in units of 2**-15, which float32 represents exactly: the result depends
 neither on the order in which a matrix product adds, nor on the processor. A matrix product of a few rows at a time is
 the fastest way that numpy has: the weights of neighbouring pixels overlap. Where the compiled part is used, it computes
-the same sums in a sixth of the time.
+the same sums in a seventh of the time.
 
 Only Pillow has "box", "hamming" and "lanczos", so bytes are filtered with its weights, multiples of 2**-22; the sums
 are exact in float64. Of both axes, Pillow 13 chooses which is first; before, and here, columns are.
@@ -151,16 +151,14 @@ def axis_table(before: int, after: int, first: int, stop: int, *, kernel: str) -
     """
     lows, _, weights = _axis_weights(before, after, first, stop, kernel=kernel, whole=True)
     most = weights.shape[1]
-    used = weights != 0
-    stops = lows + most - used[:, ::-1].argmax(1)
-    starts = np.minimum.accumulate((lows + used.argmax(1))[::-1])[::-1]
-    taps = int((stops - starts).max())
-    starts = np.minimum(starts, before - taps)
-    places = (starts - lows)[:, None] + np.arange(taps)
-    table = np.empty((stop - first, 1 + taps), np.int32)
-    table[:, 0] = starts
-    table[:, 1:] = np.take_along_axis(weights, places.clip(0, most - 1), 1)
-    table[:, 1:][(places < 0) | (places >= most)] = 0
+    table = np.empty((stop - first, 1 + most), np.int32)
+    starts = np.minimum(lows, before - most, out=table[:, 0])
+    table[:, 1:] = weights
+    # At the end fewer weights are left than elsewhere: zeros come before them.
+    for row in np.flatnonzero(lows > starts):
+        shift = lows[row] - starts[row]
+        table[row, 1:] = 0
+        table[row, 1 + shift :] = weights[row, : most - shift]
     return table
 
 

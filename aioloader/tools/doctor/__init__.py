@@ -88,7 +88,7 @@ def _software(facts: Facts) -> Iterator[Advice]:
         yield Advice(
             False,
             f"aioloader's compiled part is not used: {software.native_absence}",
-            "antialiased resizing, the default of random crops, takes five times as long, and making a crop index a "
+            "antialiased resizing, the default of random crops, takes seven times as long, and making a crop index a "
             "hundred times; the results are the same",
             "install a C compiler and Python's headers (Debian: apt install gcc python3-dev), then install aioloader "
             "again with AIOLOADER_NATIVE=1, which makes a build without it an error",
