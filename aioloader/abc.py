@@ -150,7 +150,7 @@ class FusedDecoder(Generic[T_co]):
         stages: how many of the stages it includes.
         leaves: number of arrays that an image becomes: 1, or more where there are several views of it. They are the
             first leaves of the sample.
-        parses_many: it can parse many small items at a time: their headers, without decoding them.
+        parses_many: it can parse many items at a time: their headers, without decoding them.
     """
 
     stages: int
@@ -181,7 +181,7 @@ class FusedDecoder(Generic[T_co]):
         raise NotImplementedError
 
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
-        """Parse some items, if it `parses_many`.
+        """Parse some whole items, if it `parses_many`.
 
         Args:
             data: contains the items.
@@ -194,21 +194,37 @@ class FusedDecoder(Generic[T_co]):
         """
         return []
 
+    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], Array | None] | None:
+        """Return a function that makes the images of usual samples in their rows, with few calls; None without one.
+
+        Args:
+            rows: rows of a batch for the image, (n, ...), writable.
+            rng: random generator; at the beginning of a sample's draws when the function is called.
+            trace: as for `FusedDecoder`.
+
+        Returns:
+            the function of the first part of a result of `parse_many` and the number of its row. It returns the row,
+            the first leaf of the sample, whose others are the other parts; or None for a sample that `make` must be
+            called for, with the draws from their beginning.
+        """
+        return None
+
     def make(
         self,
         parsed: tuple[Any, ...],
-        path: str | None,
+        extra: Any,
+        location: ItemLocation,
         *,
         rng: Rng,
         out: Array | list[Array] | None,
         trace: StageTimer,
+        file: int | None = None,
     ) -> T_co:
         """Make the sample of an item that was parsed, and transform it.
 
         Args:
             parsed: of the item.
-            path: file of the item, for errors.
-            rng, out, trace: as for `FusedDecoder`.
+            extra, location, rng, out, trace, file: as for `FusedDecoder`.
         """
         raise NotImplementedError
 

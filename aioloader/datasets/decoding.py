@@ -311,11 +311,11 @@ class FusedImages(FusedDecoder[Any]):
             lend=all(stage.native for stage in stages[self.stages :]),
         )
         self.leaves = plan.leaves
+        self._plan = plan
         # The method: calling the object costs three times as much.
         self._make_image: Any = plan.__call__
         self._crops = crops if plan.crops else None
-        # Entries of a crop index are looked up for each item.
-        self.parses_many = parse_many is not None and self._crops is None
+        self.parses_many = parse_many is not None
         self._bad_entries = reader.bad_entries
 
     def __call__(
@@ -334,14 +334,7 @@ class FusedImages(FusedDecoder[Any]):
         parsed = self._parse(data, extra, location)
         if self._looks:
             self._look_at(*parsed)
-        if self._crops is None:
-            return self.make(parsed, location.path, rng=rng, out=out, trace=trace)
-        entry = self._crops.entry(extra, file, location.offset)
-        image = self._make_image(parsed[0], location.path, rng, out, trace, entry=entry)
-        if self._bad_entries:
-            trace.bad_entries[self._crops.path(file)] += self._bad_entries.total()
-            self._bad_entries.clear()
-        return image if self._alone else (image, *parsed[1:])
+        return self.make(parsed, extra, location, rng=rng, out=out, trace=trace, file=file)
 
     def _look_at(self, body: Any, *others: Any) -> None:
         """Warn at the first sample if other elements, such as masks, stay behind; see `Stage.look_at`."""
@@ -372,8 +365,28 @@ class FusedImages(FusedDecoder[Any]):
     def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
         return [] if self._parse_many is None else self._parse_many(data, start, length)
 
+    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], Array | None] | None:
+        if self._alone or self._crops is not None:  # entries are looked up for each item
+            return None
+        return self._plan.filler(rows, rng, trace)
+
     def make(
-        self, parsed: tuple[Any, ...], path: str | None, *, rng: Rng, out: Any, trace: StageTimer
+        self,
+        parsed: tuple[Any, ...],
+        extra: Any,
+        location: ItemLocation,
+        *,
+        rng: Rng,
+        out: Any,
+        trace: StageTimer,
+        file: int | None = None,
     ) -> Any:
-        image = self._make_image(parsed[0], path, rng, out, trace)
+        if self._crops is None:
+            image = self._make_image(parsed[0], location.path, rng, out, trace)
+        else:
+            entry = self._crops.entry(extra, file, location.offset)
+            image = self._make_image(parsed[0], location.path, rng, out, trace, entry=entry)
+            if self._bad_entries:
+                trace.bad_entries[self._crops.path(file)] += self._bad_entries.total()
+                self._bad_entries.clear()
         return image if self._alone else (image, *parsed[1:])

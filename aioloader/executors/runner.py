@@ -131,8 +131,8 @@ else:
 _AHEAD = 16
 _STRETCH = 256
 _STRETCH_BYTES = 1 << 20
-# Mean size of items up to which parsing them together takes less time: it costs as much as parsing ten one by one.
-_SMALL_BYTES = 1 << 15
+# Parsing items together costs as much as parsing ten one by one.
+_LEAST_PARSED = 10
 _ARRAYS = (np.ndarray, np.generic)
 _NODES = (tuple, list, Mapping)
 # The most common objects without a row. `flatten` and `leaf_spec` take 2 µs to find that out.
@@ -190,16 +190,17 @@ class Rows:
 
     Attributes:
         first: the array of a sample's first leaf, or None: stages that can write there save a copy.
+        is_flat: a sample is a tuple of leaves.
     """
 
-    __slots__ = ("_arrays", "_columns", "_flat", "_layout", "_scalars", "first")
+    __slots__ = ("_arrays", "_columns", "_layout", "_scalars", "first", "is_flat")
 
     def __init__(self, memory: mmap.mmap, chunk: Chunk, layout: RowLayout | None) -> None:
         self._layout = layout
         self._arrays: Sequence[Array | None] = ()
-        self._flat = False
+        self.is_flat = False
         if layout is not None:
-            self._flat = layout.structure == ("tuple", None, (LEAF,) * len(layout.leaves))
+            self.is_flat = layout.structure == ("tuple", None, (LEAF,) * len(layout.leaves))
             self._scalars = [_scalar_type(leaf) for leaf in layout.leaves]
             self._arrays = layout.arrays(memory, chunk.bases, chunk.rows)
             self._columns = list(zip(self._scalars, self._arrays, strict=True))
@@ -219,11 +220,10 @@ class Rows:
         Returns:
             False if the sample is not of this kind; use `write` then.
         """
-        if not self._flat or type(sample) is not tuple or out is None or len(sample) != len(self._columns):
+        if not self.is_flat or type(sample) is not tuple or out is None or len(sample) != len(self._columns):
             return False
-        for place, leaf in enumerate(sample):
+        for leaf, (scalar, array) in zip(sample, self._columns, strict=True):
             if leaf is not out:
-                scalar, array = self._columns[place]
                 if type(leaf) is not scalar or array is None:
                     return False
                 array[row] = leaf
@@ -243,7 +243,7 @@ class Rows:
             return False
         leaves: Any
         written = out if type(out) is list else (out,)
-        if self._flat and type(sample) is tuple and len(sample) == len(layout.leaves):
+        if self.is_flat and type(sample) is tuple and len(sample) == len(layout.leaves):
             leaves = (
                 sample  # by far the most common kind; a part that is not a leaf has no spec and is refused
             )
@@ -468,8 +468,7 @@ class Runner:
         used = usage()
         layout = None if chunk.custom_collate else chunk.layout
         rows = Rows(self.memory, chunk, layout)
-        first = rows.first
-        leg = self._legs[chunk.segment]
+        leg, rng, seed = self._legs[chunk.segment], self._rng, self.program.seed
         trace = trace or StageTimer()
         trace.transforms = [0.0] * len(leg.stages)
         payloads = yield from self._bulk(chunk, trace)
@@ -479,6 +478,7 @@ class Runner:
         if not chunk.custom_collate:
             _keep_payloads(payloads, chunk, result)
         parsed = self._parsed(chunk, trace)
+        fill = self._filler(rows, trace) if parsed else None
         words: list[list[int]] = []
         words_end = 0
         for place, column in enumerate(columns):
@@ -490,19 +490,17 @@ class Runner:
                 break
             if self._draws and place >= words_end and not chunk.segment:
                 few = [(each[EPOCH], each[INDEX], each[POSITION]) for each in columns[place : place + _AHEAD]]
-                words, words_end = self._rng.ahead(self.program.seed, few), place + len(few)
-            row = column[ROW]
-            extra = None if chunk.extras is None else chunk.extras[place]
-            if self._leaves > 1 and chunk.samples is None:
-                out: Any = rows.places(row, self._leaves)
-            else:
-                out = None if first is None else first[row]
+                words, words_end = rng.ahead(seed, few), place + len(few)
+            row, out = column[ROW], None
+            drawn = words[place - words_end] if place < words_end else ()
+            item = parsed[place] if parsed else None
             try:
-                drawn = words[place - words_end] if place < words_end else ()
-                if chunk.samples is None:
-                    sample = self._sample(column, extra, out, trace, drawn, parsed[place] if parsed else None)
-                else:
-                    sample = self._continue(chunk, place, column, out, trace)
+                if fill is not None and item is not None:
+                    rng.seek(seed, column[EPOCH], column[INDEX], position=column[POSITION], words=drawn)
+                    out = fill(item[0], row)
+                    sample: Any = (out, *item[1:])
+                if out is None:
+                    sample, out = self._make(chunk, place, column, rows, drawn, item, trace)
                 if not rows.put(sample, row, out, result):
                     trace.stage = "collate"
                     if chunk.custom_collate:
@@ -515,7 +513,7 @@ class Runner:
                 result.failures.append(Failure(row, trace.stage, printable(error)))
             yield
         if columns and chunk.samples is None:
-            self._draws = self._rng.drew
+            self._draws = rng.drew
         _note_stages(result, trace, leg)
         # With incomplete items the whole batch is made again: the batchify function never gets a part of it.
         if chunk.custom_collate and samples and not (result.failures and result.incomplete):
@@ -561,12 +559,13 @@ class Runner:
         return payloads
 
     def _parsed(self, chunk: Chunk, trace: StageTimer) -> list[tuple[Any, ...] | None]:
-        """Parse the items of a chunk together if they are small; return an empty list if they are not."""
+        """Parse the items of a chunk together; return an empty list if there are few, or it is not possible."""
         if (
             self._fused is None
             or not self._fused.parses_many
             or chunk.samples is not None
-            or int(chunk.index_table[LENGTH].sum()) > _SMALL_BYTES * len(chunk)
+            or chunk.extras is not None  # of some items only parts were read
+            or len(chunk) < _LEAST_PARSED
         ):
             return []
         begin = perf_counter()
@@ -577,6 +576,36 @@ class Runner:
             parsed = self._fused.parse_many(view, start, length)
         trace.decode_s += perf_counter() - begin
         return parsed
+
+    def _filler(self, rows: Rows, trace: StageTimer) -> Callable[[Any, int], Array | None] | None:
+        """Return the function that makes usual samples in their rows; None if other code runs for each sample."""
+        fused = self._fused
+        if fused is None or rows.first is None or not rows.is_flat or self._generators is not None:
+            return None
+        return (
+            fused.filler(rows.first, self._rng, trace) if fused.stages == len(self._legs[0].names) else None
+        )
+
+    def _make(
+        self,
+        chunk: Chunk,
+        place: int,
+        column: list[int],
+        rows: Rows,
+        words: Sequence[int],
+        parsed: tuple[Any, ...] | None,
+        trace: StageTimer,
+    ) -> tuple[Any, Any]:
+        """Make a sample; return it, and the row, or rows, that its image may be in."""
+        row = column[ROW]
+        if self._leaves > 1 and chunk.samples is None:
+            out: Any = rows.places(row, self._leaves)
+        else:
+            out = None if rows.first is None else rows.first[row]
+        if chunk.samples is not None:
+            return self._continue(chunk, place, column, out, trace), out
+        extra = None if chunk.extras is None else chunk.extras[place]
+        return self._sample(column, extra, out, trace, words, parsed), out
 
     def _found(self, chunk: Chunk) -> tuple[Any, IntArray, IntArray]:
         """Return the memory that contains all items of a chunk, or None, and their places in it."""
@@ -615,12 +644,7 @@ class Runner:
         generators = self._generators
         watched = None if generators is None else generators.before(epoch, index, position)
         done = 0 if self._fused is None else self._fused.stages
-        if parsed is not None:
-            assert self._fused is not None
-            path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
-            row = out if self._fused_in_row else None
-            sample = self._fused.make(parsed, path, rng=rng, out=row, trace=trace)
-        elif program.decoder is None:
+        if program.decoder is None:
             assert program.dataset is not None
             begin = perf_counter()
             if self._seeded is not None:
@@ -632,28 +656,39 @@ class Runner:
                 current_rng.reset(token)
             trace.decode_s += perf_counter() - begin
         else:
-            begin = perf_counter()
-            start, length = column[START], column[LENGTH]
-            if start >= 0:
-                data = self._bytes[start : start + length]
-            else:
-                trace.stage = "fetch"
-                assert program.maps is not None
-                data = program.maps.record(column[FILE], column[OFFSET], length)
-                trace.stage = "decode"
             path = program.paths[column[FILE]] if column[FILE] < len(program.paths) else None
             location = ItemLocation(None, path, column[OFFSET])
-            if self._fused is None:
-                sample = program.decoder(data, extra, location)
-                trace.decode_s += perf_counter() - begin
+            fused: dict[str, Any] = {
+                "rng": rng,
+                "out": out if self._fused_in_row else None,
+                "trace": trace,
+                "file": column[FILE],
+            }
+            if parsed is not None:
+                assert self._fused is not None
+                sample = self._fused.make(parsed, extra, location, **fused)
+            elif self._fused is not None:
+                sample = self._fused(self._data(column, trace), extra, location, **fused)
             else:
-                row = out if self._fused_in_row else None
-                sample = self._fused(data, extra, location, rng=rng, out=row, trace=trace, file=column[FILE])
+                begin = perf_counter()
+                sample = program.decoder(self._data(column, trace), extra, location)
+                trace.decode_s += perf_counter() - begin
         if done < len(leg.names):
             sample = leg.run(sample, rng, out if self._leaves == 1 else None, trace, done)
         if generators is not None:
             generators.after(watched)
         return sample
+
+    def _data(self, column: list[int], trace: StageTimer) -> memoryview:
+        """Return the bytes of an item."""
+        start, length = column[START], column[LENGTH]
+        if start >= 0:
+            return self._bytes[start : start + length]
+        trace.stage = "fetch"
+        assert self.program.maps is not None
+        data = self.program.maps.record(column[FILE], column[OFFSET], length)
+        trace.stage = "decode"
+        return data
 
     def _continue(
         self, chunk: Chunk, place: int, column: list[int], out: Array | None, trace: StageTimer

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 from aioloader.errors import IncompleteItemError
-from aioloader.foundation.decodes import NO_CROP, NO_INDEX
+from aioloader.foundation.decodes import NO_CROP, NO_INDEX, NOT_JPEG, RAW
 from aioloader.jpeg.cut import scale_for
 from aioloader.rng import VIEW_DOMAIN, Rng
 from aioloader.transforms.base import Compose, TransformCall, bind, is_native, works_in_place
@@ -167,6 +167,104 @@ class ImagePlan:
         timer.decode_s += perf_counter() - begin
         return self.finish(x, image, rng, out, timer)
 
+    def filler(self, rows: Array, rng: Rng, timer: StageTimer) -> Callable[[Any, int], Array | None] | None:
+        """Return a function that makes usual images in their rows, with few calls; None if the plan makes no such.
+
+        Usual are JPEGs of known headers that fill their row, of a plan that only flips, and raw images whose crop is
+        resized to the row. The result, draws and counters are those of `__call__`, whose calls cost as much as a tenth
+        of decoding a small image.
+
+        Args:
+            rows: rows of a batch, (n, ...).
+            rng: the draws; at the beginning of a sample's when the function is called.
+            timer: as for `__call__`.
+
+        Returns:
+            the function of the encoded image and the number of its row. It returns the row, or None for an image that
+            `__call__` must be called for, with the draws from their beginning.
+        """
+        if (
+            self._segments
+            or self._place(rows) is None
+            or not rows.shape[3:] == (3,) == (self._reader.channels,)
+        ):
+            return None
+        if type(self._decode_op) is DecodeOp:
+            return self._decode_filler(rows, self._flipper(rng, timer), timer)
+        if self._decode_op.row == rows.shape[1:]:
+            return self._crop_filler(rows, self._flipper(rng, timer), rng, timer)
+        return None
+
+    def _flipper(self, rng: Rng, timer: StageTimer) -> Callable[[Array, float], None] | None:
+        """Return a function that flips an image in its place, from a time on; None if the plan does not flip."""
+        if not self._flips:
+            return None
+        import cv2
+
+        draw, flip, name, stage = rng.random, cv2.flip, self._names[self._stage], self._stage
+        flips = [(p, each.axis) for p, each in self._flips]
+
+        def finish(image: Array, begin: float) -> None:
+            timer.stage = name
+            for p, axis in flips:
+                if draw() < p:
+                    flip(image, axis, dst=image)
+            timer.transforms[stage] += perf_counter() - begin
+
+        return finish
+
+    def _decode_filler(
+        self, rows: Array, flip: Callable[[Array, float], None] | None, timer: StageTimer
+    ) -> Callable[[Any, int], Array | None]:
+        find, decode = self._reader.known.find, self._reader.decode_into
+        height, width = rows.shape[1:3]
+
+        def fill(data: Any, row: int) -> Array | None:
+            begin = perf_counter()
+            header = find(data)
+            if header is None:
+                return None
+            frame, orientation = header
+            if orientation != 1 or frame.height != height or frame.width != width:
+                return None
+            out: Array = rows[row]
+            if not decode(data, out, stops_early=not frame.restart_interval):
+                return None
+            timer.uncropped += 1
+            now = perf_counter()
+            timer.decode_s += now - begin
+            if flip is not None:
+                flip(out, now)
+            return out
+
+        return fill
+
+    def _crop_filler(
+        self, rows: Array, flip: Callable[[Array, float], None] | None, rng: Rng, timer: StageTimer
+    ) -> Callable[[Any, int], Array | None]:
+        raw, decode_op, stage = self._reader.raw, self._decode_op, self._stage
+        name = self._names[stage]
+
+        def fill(data: Any, row: int) -> Array | None:
+            begin = perf_counter()
+            pixels = raw(data)
+            region = None if pixels is None else decode_op.cut(pixels, rng)
+            if region is None:
+                return None
+            timer.decodes[RAW][NOT_JPEG] += 1
+            now = perf_counter()
+            timer.decode_s += now - begin
+            timer.stage = name
+            out: Array = rows[row]
+            decode_op.resize(region, out)
+            if flip is None:
+                timer.transforms[stage] += perf_counter() - now
+            else:
+                flip(out, now)
+            return out
+
+        return fill
+
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Any:
         """Draw what decides on the pixels that are needed, and decode them; `finish` does the rest."""
         return self._decode_op.decode(image, rng, self._place(out))
@@ -268,10 +366,12 @@ class DecodeOp:
     Attributes:
         size: (height, width) of the result; None before `decode` if it depends on the image, or is the image's.
         crops: it decodes only a part of most images.
+        row: shape of the results that `cut` and `resize` can make; None: of none.
     """
 
     size: tuple[int, int] | None = None
     crops = False
+    row: tuple[int, ...] | None = None
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
         """Decode the pixels that are needed.
@@ -292,6 +392,13 @@ class DecodeOp:
         """Do the rest of the operation; return a result that may be `pixels`, or in `out`."""
         return pixels
 
+    def cut(self, pixels: Array, rng: Rng) -> Array | None:
+        """Return what `decode` returns for an image of these pixels, RGB, if `resize` can finish it; else None."""
+        return None
+
+    def resize(self, region: Array, out: Array) -> None:
+        """Do what `finish` does after `cut`; `out` has the shape `row`."""
+
 
 class _DecodeCrop(DecodeOp):
     """A drawn crop: decode its rectangle only, and resize it."""
@@ -309,8 +416,8 @@ class _DecodeCrop(DecodeOp):
         self.size = self._size = crop.size
         self._code = crop.code
         # `finish` then does the same as `resize_image` for colour and a fixed interpolation, without its checks.
-        self._plain = type(crop).fit is Crop.fit and self._code in _OPENCV[crop.antialias]
-        self._shape = (*crop.size, 3)
+        plain = type(crop).fit is Crop.fit and self._code in _OPENCV[crop.antialias]
+        self.row = (*crop.size, 3) if plain else None
         self._resize = cv2.resize
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
@@ -328,16 +435,28 @@ class _DecodeCrop(DecodeOp):
         if self._error is not None:
             raise self._error
         if (
-            self._plain
-            and out is not None
-            and out.shape == self._shape
+            out is not None
+            and out.shape == self.row
             and pixels.shape[2] == 3
-            and pixels.shape != self._shape
+            and pixels.shape != self.row
             and not isinstance(self._box, BorderedBox)
         ):
-            self._resize(pixels, self._size[::-1], dst=out, interpolation=self._code)
+            self.resize(pixels, out)
             return out
         return self._fit(pixels, self._box, rng, out)
+
+    def cut(self, pixels: Array, rng: Rng) -> Array | None:
+        rows, columns, _ = pixels.shape
+        try:
+            x, y, width, height = box = self._draw(rows, columns, rng)
+        except ValueError:
+            return None
+        if isinstance(box, BorderedBox) or (height, width) == self._size:
+            return None
+        return pixels[y : y + height, x : x + width]
+
+    def resize(self, region: Array, out: Array) -> None:
+        self._resize(region, self._size[::-1], dst=out, interpolation=self._code)
 
 
 class _DecodeRectangle(DecodeOp):
@@ -674,6 +793,9 @@ class ViewsPlan:
                 for number, place in enumerate([None] * len(self._plans) if out is None else out)
             ]
         return self._groups(view, out)
+
+    def filler(self, rows: Array, rng: Rng, timer: StageTimer) -> None:
+        """Return None, see `ImagePlan.filler`: views are made in several rows."""
 
     def _groups(self, view: Callable[[int, Array | None], Any], out: Sequence[Array] | None) -> Any:
         """Return the groups, each view made in its place."""

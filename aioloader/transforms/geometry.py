@@ -513,7 +513,7 @@ class _RandomFlip(GeometricTransform):
     """Base of flips with probability `p`; one draw for every `p`."""
 
     in_place = True
-    _axis = 0
+    axis = 0
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = check_probability(p, type(self).__name__)
@@ -525,7 +525,7 @@ class _RandomFlip(GeometricTransform):
     def motion(self, height: int, width: int, rng: Rng) -> Motion:
         if rng.random() >= self.p:
             return no_motion(height, width)
-        matrix = scaling(-1, 1, width, 0) if self._axis == 1 else scaling(1, -1, 0, height)
+        matrix = scaling(-1, 1, width, 0) if self.axis == 1 else scaling(1, -1, 0, height)
         return Motion((height, width), matrix, self.flip, self.flip)
 
     def flip(self, x: Array, out: Array | None = None) -> Array:
@@ -552,10 +552,10 @@ class _RandomFlip(GeometricTransform):
         if x.dtype.char in "BbHhifd" and x.shape[2] <= 512:
             # OpenCV drops the axis of a single channel. Its code for a flip is the axis too.
             source, place = (x[:, :, 0], result[:, :, 0]) if x.shape[2] == 1 else (x, result)
-            cv2.flip(source, self._axis, dst=place)
+            cv2.flip(source, self.axis, dst=place)
         else:
             # numpy handles the overlap of flipping in place, by a copy.
-            result[...] = x[:, ::-1] if self._axis == 1 else x[::-1]
+            result[...] = x[:, ::-1] if self.axis == 1 else x[::-1]
         return result
 
 
@@ -568,7 +568,7 @@ class RandomHorizontalFlip(_RandomFlip):
         p: probability, 0 to 1.
     """
 
-    _axis = 1
+    axis = 1
 
 
 class RandomVerticalFlip(_RandomFlip):
@@ -580,4 +580,4 @@ class RandomVerticalFlip(_RandomFlip):
         p: probability, 0 to 1.
     """
 
-    _axis = 0
+    axis = 0

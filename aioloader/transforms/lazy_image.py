@@ -180,6 +180,7 @@ class LazyImageReader:
         rectangles: decoder for rectangles of JPEGs; None if there is no library for it.
         channels: of all images, 3 or 1.
         colorspace: of all images, simplejpeg's name.
+        known: headers of the JPEGs that were opened.
         bad_entries: number of entries of a crop index that were not used, by the reason (see `CropEntryError`).
         timer: counts in which ways the images are decoded.
     """
@@ -205,7 +206,7 @@ class LazyImageReader:
         self.decode_jpeg = decode_jpeg
         self.rectangles = None if library_path() is None else RectangleDecoder()
         self.bad_entries: Counter[str] = Counter()
-        self._known = _KnownHeaders()
+        self.known = _KnownHeaders()
         self.timer = StageTimer()
 
     def open(self, data: Any, path: str | None = None, *, entry: Any = NO_INDEX) -> LazyImage:
@@ -221,23 +222,16 @@ class LazyImageReader:
         Raises:
             DecodeError: as `decode_image`; damaged pixels may be detected only when they are requested.
         """
-        known = self._known.find(data)
+        known = self.known.find(data)
         if known is not None:
             return _Jpeg(self, data, path, known, entry)
+        pixels = self.raw(data)
+        if pixels is not None:
+            self.timer.decodes[RAW][_reason_of_whole(data, entry)] += 1
+            return _Pixels(pixels, borrowed=True)
         frame = read_frame(data)
-        if frame is not None:
-            if self._may_be_decoded(frame.height, frame.width):
-                return _Jpeg(self, data, path, self._header(data, frame), entry)
-        elif len(data) > 8 and data[0] == _RAW_START:
-            try:
-                pixels = raw_image(data)
-            except DecodeError:
-                pass
-            else:
-                height, width, channels = pixels.shape
-                if channels == self.channels and self._may_be_decoded(height, width):
-                    self.timer.decodes[RAW][_reason_of_whole(data, entry)] += 1
-                    return _Pixels(pixels, borrowed=True)
+        if frame is not None and self._may_be_decoded(frame.height, frame.width):
+            return _Jpeg(self, data, path, self._header(data, frame), entry)
         pixels = self.decode(data, path)
         self.timer.decodes[WHOLE][_reason_of_whole(data, entry)] += 1
         return _Pixels(pixels, borrowed=False)
@@ -264,7 +258,7 @@ class LazyImageReader:
             left_out = check_part(data, entry, head, rows)
         except CropEntryError as error:
             raise IncompleteItemError(str(error)) from None
-        header = self._known.find(data)
+        header = self.known.find(data)
         if header is None:
             frame = read_frame(data)
             if frame is None or not self._may_be_decoded(frame.height, frame.width):
@@ -277,11 +271,48 @@ class LazyImageReader:
     def _header(self, data: Any, frame: Frame) -> tuple[Frame, int]:
         """Return the frame and orientation of a JPEG, and keep its headers."""
         orientation = jpeg_orientation(data, frame) if self._exif == "apply" else 1
-        self._known.add(data, frame, orientation)
+        self.known.add(data, frame, orientation)
         return frame, orientation
 
     def _may_be_decoded(self, height: int, width: int) -> bool:
         return self._max_pixels is None or height * width <= self._max_pixels
+
+    def raw(self, data: Any) -> Array | None:
+        """Return the pixels of a raw image, a view of the data; None for all that has to be decoded, or is an error."""
+        if len(data) <= 8 or data[0] != _RAW_START:
+            return None
+        try:
+            pixels = raw_image(data)
+        except DecodeError:
+            return None
+        height, width, channels = pixels.shape
+        return pixels if channels == self.channels and self._may_be_decoded(height, width) else None
+
+    def decode_into(
+        self, data: Any, out: Array, *, stops_early: bool, shrink: Mapping[str, int] | None = None
+    ) -> bool:
+        """Decode a JPEG to the start of an array.
+
+        Args:
+            data: the JPEG.
+            out: the array.
+            stops_early: one warning is harmless, see `Cut`.
+            shrink: arguments of the decoder for a smaller image.
+
+        Returns:
+            False if the decoder complains.
+        """
+        try:
+            # By default the cosine transform and the interpolation of chroma are the exact ones.
+            if shrink is None:
+                self.decode_jpeg(data, self.colorspace, buffer=out, strict=True)
+            else:
+                self.decode_jpeg(data, self.colorspace, buffer=out, strict=True, **shrink)
+        except ValueError as error:
+            return stops_early and harmless(str(error))
+        except RuntimeError:
+            return False
+        return True
 
     def decode(self, data: Any, path: str | None) -> Array:
         """Decode all of an image of any format; see `decode_image`."""
@@ -409,7 +440,7 @@ class _Jpeg:
     def pixels(self, out: Array | None = None) -> Array:
         if out is not None and self._orientation == 1:
             # As `_everything`, without the object for the piece, which costs a hundredth of decoding a small image.
-            done = self._decode(self._data, out, stops_early=not self._frame.restart_interval)
+            done = self._reader.decode_into(self._data, out, stops_early=not self._frame.restart_interval)
             pixels = out if done else None
         else:
             pixels = self._piece(self._everything, 1)
@@ -575,40 +606,13 @@ class _Jpeg:
     def _decode_piece(self, piece: Cut, shrink: int, out: Array) -> bool:
         """Decode a piece to the start of an array; return False if the decoder complains."""
         if shrink == 1:
-            return self._decode(piece.data, out, stops_early=piece.stops_early)
+            return self._reader.decode_into(piece.data, out, stops_early=piece.stops_early)
         least = {
             "min_height": scaled_size(piece.height, shrink),
             "min_width": scaled_size(piece.width, shrink),
             "min_factor": shrink,
         }
-        return self._decode(piece.data, out, stops_early=piece.stops_early, shrink=least)
-
-    def _decode(
-        self, data: Any, out: Array, *, stops_early: bool, shrink: Mapping[str, int] | None = None
-    ) -> bool:
-        """Decode a JPEG to the start of an array.
-
-        Args:
-            data: the JPEG.
-            out: the array.
-            stops_early: one warning is harmless, see `Cut`.
-            shrink: arguments of the decoder for a smaller image.
-
-        Returns:
-            False if the decoder complains.
-        """
-        reader = self._reader
-        try:
-            # By default the cosine transform and the interpolation of chroma are the exact ones.
-            if shrink is None:
-                reader.decode_jpeg(data, reader.colorspace, buffer=out, strict=True)
-            else:
-                reader.decode_jpeg(data, reader.colorspace, buffer=out, strict=True, **shrink)
-        except ValueError as error:
-            return stops_early and harmless(str(error))
-        except RuntimeError:
-            return False
-        return True
+        return self._reader.decode_into(piece.data, out, stops_early=piece.stops_early, shrink=least)
 
     def _upright(self, pixels: Array) -> Array:
         if self._orientation == 1:

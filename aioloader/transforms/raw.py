@@ -138,5 +138,4 @@ def raw_image(data: Any) -> Array:
         DecodeError: as `read_raw_header`.
     """
     header = read_raw_header(data if type(data) is bytes else memoryview(data).cast("B"))
-    flat = np.frombuffer(data, np.uint8, offset=header.start)
-    return flat.reshape(header.height, header.width, header.channels)
+    return np.ndarray(header[:3], np.uint8, data, header.start)
