@@ -45,9 +45,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "arrays inline": ("arrays", "inline", {}),
     "arrays blocking": ("arrays", "blocking", {}),
     "arrays gluon": ("arrays", "gluon", {"num_workers": 0}),
+    "arrays gluon, workers": ("arrays", "gluon", {"num_workers": WORKERS}),
+    "float32 process": ("jpeg-float32", "process", {"executor": "process", "num_workers": WORKERS}),
 }
 
-# A revision runs this with its own code: it makes the data of the cases, and the record file of `image_record_iter`.
+# A revision runs these with its own code. This one makes the data of the cases, and the file of RECORD_ITER.
 PREPARE = """
 import json, sys
 from dataclasses import asdict
@@ -70,6 +72,30 @@ for case in chosen(names):
 paths = [path for path in sorted(Path(photos).rglob("*")) if path.suffix.lower() in (".jpg", ".jpeg")]
 write_rec(scratch / "images.rec", [path.read_bytes() for path in paths], 24)
 print(json.dumps(found))
+"""
+
+RECORD_ITER = """
+import sys, time
+import aioloader.mxnet as mx
+
+rec, cores, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+crop = {"random_resized_crop": True, "min_random_area": 0.08, "min_aspect_ratio": 3 / 4, "max_aspect_ratio": 4 / 3}
+tone = {f"{kind}_{name}": 110.0 for kind in ("mean", "std") for name in "rgb"}
+batches = mx.io.ImageRecordIter(
+    path_imgrec=rec, path_imgidx=rec[:-4] + ".idx", data_shape=(3, 224, 224), batch_size=64, shuffle=True,
+    rand_mirror=True, inter_method=1, preprocess_threads=cores, prefetch_buffer=4, **crop, **tone,
+)
+count, begin = -128, 0.0
+while True:
+    for batch in batches:
+        count += 64
+        if count <= 0:
+            begin = time.perf_counter()
+        elif time.perf_counter() - begin > seconds:
+            print(count / (time.perf_counter() - begin))
+            batches.close()
+            sys.exit()
+    batches.reset()
 """
 
 
@@ -125,16 +151,10 @@ class Side:
         """Return images per second of `AsyncImageService.gather` in `benchmarks.image_service`."""
         return self._rate("gather", "benchmarks.image_service", "--data", photos, "--small")
 
-    def gluon_loader(self, workers: int, seconds: float) -> float:
-        """Return batches per second of `benchmarks.gluon_loader`."""
-        side = ("--side", "aioloader", "--workers", str(workers), "--seconds", str(seconds))
-        return float(self._run("-m", "benchmarks.gluon_loader", *side)[-1])
-
-    def image_record_iter(self, side: str, seconds: float) -> float:
-        """Return images per second of one side of `benchmarks.image_record_iter`."""
+    def image_record_iter(self, seconds: float) -> float:
+        """Return images per second of `aioloader.mxnet.io.ImageRecordIter`: float32 crops of 224."""
         rec = str(self._data / "images.rec")
-        words = ("--side", side, "--rec", rec, "--cores", str(available_cores()), "--seconds", str(seconds))
-        return float(self._run("-m", "benchmarks.image_record_iter", *words)[-1])
+        return float(self._run("-c", RECORD_ITER, rec, str(available_cores()), str(seconds))[-1])
 
     def case(self, name: str, seconds: float) -> float:
         """Return samples per second of one of `CASES`."""
@@ -178,11 +198,8 @@ def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], f
     found = {
         "main_job": methodcaller("main_job", photos, seconds),
         "service": methodcaller("service", photos),
+        "ImageRecordIter": methodcaller("image_record_iter", seconds),
     }
-    for workers in (0, 2):
-        found[f"gluon_loader {workers} workers"] = methodcaller("gluon_loader", workers, seconds)
-    for api in ("ImageRecordIter", "AsyncDataLoader"):
-        found[f"image_record_iter {api}"] = methodcaller("image_record_iter", api, seconds)
     for name in CASES:
         found[name] = methodcaller("case", name, seconds)
     return found

@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter
@@ -110,14 +109,3 @@ def seconds_of(
     for _ in range(calls):
         call()
     return (clock() - begin) / calls
-
-
-def rate_of_side(module: str, side: str, *words: str) -> float:
-    """Return the rate that ``python -m benchmarks.MODULE --side SIDE`` prints; "mxnet" runs in its environment."""
-    from benchmarks.environments import default_folder, ensure
-
-    python = str(ensure("mxnet", default_folder())) if side == "mxnet" else sys.executable
-    command = [python, "-m", f"benchmarks.{module}", "--side", side, *words]
-    root = Path(__file__).resolve().parents[1]
-    done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, check=True, timeout=600)
-    return float(done.stdout.split()[-1])

@@ -71,8 +71,6 @@ PARTS = {
         ),
         Part("main-job", "The main job", "benchmarks.main_job --data {data} --repeat 48", 1),
         Part("import-time", "Import", "benchmarks.import_time", 1),
-        Part("gluon", "MXNet's Gluon loader", "benchmarks.gluon_loader", 1, "--rounds 1 --seconds 0.2"),
-        Part("image-record-iter", "MXNet's ImageRecordIter", "benchmarks.image_record_iter --data {data}", 2),
         Part("tar-index", "Finding the samples of a tar", "benchmarks.tar_index", 1),
         Part("tar-index-million", "Finding a million samples of tars", _TARS, 1, "--smoke --no-tarfile"),
         Part(

@@ -1,4 +1,4 @@
-"""aioloader: the async loader with each executor, the blocking one, and the Gluon API for arrays.
+"""aioloader: the async loader with each executor, the blocking one, the Gluon API for arrays, and ImageRecordIter.
 
 "simplejpeg": worker processes without the decoder of the extra aioloader[turbojpeg], if that is installed.
 "crop-index", "crop-index-blocking": the async and the blocking loader with a crop index next to the same record file;
@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 # Lazy imports of the workers and of the loop's process, done early: imports are not part of the measurement.
@@ -17,21 +18,23 @@ import numpy as np
 import simplejpeg
 
 import aioloader
+from aioloader import mxnet as mx
 from aioloader import transforms
 from aioloader.jpeg.turbojpeg import LIBRARY_VARIABLE, library_path
-from aioloader.mxnet import gluon
 from aioloader.tools.crops import index_crops
 from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.format_files import FORMATS, write_format
+from benchmarks.contenders.record_iter import DataIters, open_record_iter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from pathlib import Path
 
     from benchmarks.cases import Case
 
 VARIANTS = (
-    *("process", "thread", "inline", "blocking", "gluon", "simplejpeg"),
+    *("process", "thread", "inline", "blocking", "gluon", "ImageRecordIter", "simplejpeg"),
     *("crop-index", "crop-index-blocking"),
     *FORMATS,
     *(f"crop-index-{name}" for name in FORMATS),
@@ -52,7 +55,9 @@ def supports(case: Case, variant: str) -> str | None:
         return None if case.indexed else "no crops of JPEGs at drawn places"
     if case.store == "arrays":
         return None if variant in ("inline", "blocking", "gluon") else "data in memory need no executor"
-    if variant == "gluon":
+    if variant == "ImageRecordIter" and case.normalised:
+        return None
+    if variant in ("gluon", "ImageRecordIter"):
         return "only another front end of the same loader"
     if variant == "simplejpeg" and (case.store != "jpeg" or case.crop == "none" or library_path() is None):
         return "as the others"
@@ -65,6 +70,8 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     """Return settings with 1 to 4 workers; the blocking loader with both executors."""
     if variant == "gluon":
         return [{"num_workers": 0}, {"num_workers": cores}]
+    if variant == "ImageRecordIter":
+        return [{"preprocess_threads": cores, "prefetch_buffer": 4}]
     if case.store == "arrays":
         return [{}]
     if variant == "inline":
@@ -128,8 +135,10 @@ def open_batches(
     """Open a loader."""
     if variant == "gluon":
         source = Source.load(data)
-        dataset: Any = gluon.data.ArrayDataset(source.images, source.labels)
-        return gluon.data.DataLoader(dataset, case.batch_size, shuffle=case.shuffle, **setting)
+        dataset: Any = mx.gluon.data.ArrayDataset(source.images, source.labels)
+        return mx.gluon.data.DataLoader(dataset, case.batch_size, shuffle=case.shuffle, **setting)
+    if variant == "ImageRecordIter":
+        return _record_iter(case, data, setting)
     if variant == "simplejpeg":
         os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which start later
     dataset = _dataset(case, variant, data)
@@ -138,6 +147,12 @@ def open_batches(
         dataset = dataset.transform_first(transforms.Compose(steps))
     make: Any = aioloader.DataLoader if variant.endswith("blocking") else aioloader.AsyncDataLoader
     return make(dataset, case.batch_size, shuffle=case.shuffle, **setting)
+
+
+@contextmanager
+def _record_iter(case: Case, data: Path, setting: dict[str, Any]) -> Iterator[Any]:
+    with closing(open_record_iter(mx, case, data, setting)) as batches:
+        yield DataIters([batches], np.asarray)
 
 
 def _format(variant: str) -> str | None:

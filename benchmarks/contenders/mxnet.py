@@ -21,9 +21,10 @@ from mxnet.gluon.data.vision import ImageRecordDataset, transforms
 
 from benchmarks.cases import MEAN, STD
 from benchmarks.contenders.contract import Source
+from benchmarks.contenders.record_iter import DataIters, open_record_iter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from benchmarks.cases import Case
@@ -70,66 +71,13 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     if variant == "NDArrayIter":
         source = Source.load(data)
         arrays = mx.io.NDArrayIter(source.images, source.labels, case.batch_size, shuffle=True)
-        yield _DataIters([arrays], lambda images: images.astype(np.uint8))
+        yield DataIters([arrays], lambda images: _seen(images).astype(np.uint8))
     elif variant == "gluon":
         yield _Gluon(case, data, setting)
     else:
         parts = 2 if variant == "ImageRecordIter-x2" else 1
-        iters = [_image_record_iter(case, data, setting, part, parts) for part in range(parts)]
-        yield _DataIters(iters, None if case.normalised else _channels_last)
-
-
-def _image_record_iter(case: Case, data: Path, setting: dict[str, Any], part: int, parts: int) -> Any:
-    shape = case.shape if case.normalised else (case.shape[2], case.shape[0], case.shape[1])
-    options: dict[str, Any] = {
-        "path_imgrec": str(data / "images.rec"),
-        "path_imgidx": str(data / "images.idx"),
-        "data_shape": shape,
-        "batch_size": case.batch_size,
-        "shuffle": case.shuffle,
-        "rand_mirror": case.flip,
-        "part_index": part,
-        "num_parts": parts,
-        "verbose": False,
-        **setting,
-    }
-    if case.crop == "random":
-        options.update(random_resized_crop=True, min_random_area=0.08, max_random_area=1.0, inter_method=1)
-        options.update(min_aspect_ratio=3 / 4, max_aspect_ratio=4 / 3)
-    elif case.crop == "window":
-        options.update(rand_crop=True)
-    elif case.crop == "centre":
-        options.update(resize=256, inter_method=1)
-    if not case.normalised:
-        return mx.io.ImageRecordUInt8Iter(**options)
-    for name, mean, std in zip("rgb", MEAN, STD):  # noqa: B905 - older Pythons
-        options.update({f"mean_{name}": mean * 255, f"std_{name}": std * 255})
-    return mx.io.ImageRecordIter(**options)
-
-
-class _DataIters:
-    """Batches of one DataIter, or of several alternately; one iteration is one epoch."""
-
-    def __init__(self, iters: list[Any], change: Callable[[Any], Any] | None) -> None:
-        self._iters = iters
-        self._change = change
-        self._used = False
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._used:
-            for each in self._iters:
-                each.reset()
-        self._used = True
-        left = list(self._iters)
-        while left:
-            for each in tuple(left):
-                try:
-                    batch = each.next()
-                except StopIteration:
-                    left.remove(each)
-                    continue
-                images, labels = _seen(batch.data[0]), batch.label[0].asnumpy()
-                yield (self._change(images) if self._change else images), labels
+        iters = [open_record_iter(mx, case, data, setting, part, parts) for part in range(parts)]
+        yield DataIters(iters, _seen if case.normalised else lambda images: _channels_last(_seen(images)))
 
 
 class _Gluon:

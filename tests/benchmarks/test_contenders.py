@@ -29,6 +29,7 @@ SHARED = {
     "benchmarks.contenders.format_files",
     "benchmarks.contenders.opencv",
     "benchmarks.contenders.pillow",
+    "benchmarks.contenders.record_iter",
     "benchmarks.contenders.torchvision_v2",
 }
 PEERS = sorted(set(names()) - OWN)
@@ -44,7 +45,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-@with_cases("name", [*PEERS, "batches", "format_files", "opencv", "contract"])
+@with_cases("name", [*PEERS, "batches", "format_files", "opencv", "contract", "record_iter"])
 def test_a_peer_never_imports_this_project_but_for_the_contract(name: str) -> None:
     own = {
         module

@@ -269,8 +269,8 @@ def test_the_list_names_each_part_with_its_estimate(capsys: pytest.CaptureFixtur
 
 
 NEEDS = {"viewing": "uvicorn", "torch-adapter": "torch", "recipes": "torchvision"}
-# Those that .ci/run starts, or that need MXNet or a server, are left out; the runs and the soak have tests.
-ELSEWHERE = {"main-job", "gluon", "image-service", "small-images", "soak"}
+# Those that .ci/run starts, or that need a server, are left out; the runs and the soak have tests.
+ELSEWHERE = {"main-job", "image-service", "small-images", "soak"}
 
 
 @pytest.mark.slow
