@@ -34,8 +34,8 @@ import aioloader
 from aioloader.foundation.host_limits import available_cores
 from aioloader.interop.torch import DataLoader, to_device
 from benchmarks.data import load_jpegs
-from benchmarks.figures import ratios, spread
-from benchmarks.measurement import in_turns, run
+from benchmarks.figures import costs, ratios
+from benchmarks.measurement import in_turns, run, taken
 from benchmarks.torch_adapter import Planes
 
 if TYPE_CHECKING:
@@ -106,16 +106,20 @@ class Step:
             self._run(10)
             self._products = max(1, round(10 * busy_s / (perf_counter() - begin)))
 
-    def epoch(self, begin_epoch: Callable[[], Iterable[Any]]) -> tuple[float, float]:
-        """Return batches per second of an epoch, and the sum of its batches."""
+    def epoch(self, begin_epoch: Callable[[], Iterable[Any]]) -> tuple[tuple[float, float], float]:
+        """Return images/s of an epoch with the CPU seconds of each, and the sum of its batches."""
         total = torch.zeros((), dtype=torch.float64, device=self._device)
-        count, begin = 0, perf_counter()
-        for batch in begin_epoch():
-            self._start(self._products)
-            total += batch.sum(dtype=torch.float64)
-            count += 1
-        self._run(0)
-        return count / (perf_counter() - begin), float(total)
+
+        def take() -> int:
+            count = 0
+            for batch in begin_epoch():
+                self._start(self._products)
+                total.add_(batch.sum(dtype=torch.float64))
+                count += BATCH
+            self._run(0)
+            return count
+
+        return taken(take), float(total)
 
     def _start(self, products: int) -> None:
         for _ in range(products):
@@ -161,9 +165,10 @@ def measure(
                     found = in_turns(turns, rounds)
                 sums = np.array([[total for _, total in each] for each in found.values()])
                 assert np.allclose(sums, sums[0, 0], rtol=1e-6), sums
-                rates = {name: [rate for rate, _ in each] for name, each in found.items()}
-                for name, each in rates.items():
-                    figures = {"images/s": spread(each, BATCH), "times torch": ratios(each, rates["torch"])}
+                rates = {name: [rate for (rate, _), _ in each] for name, each in found.items()}
+                for name, each in found.items():
+                    figures = costs(cost for cost, _ in each)
+                    figures["times torch"] = ratios(rates[name], rates["torch"])
                     yield {"case": case, "GPU busy, ms a batch": busy, "way": name, **figures}
 
 

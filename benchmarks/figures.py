@@ -22,6 +22,19 @@ def spread(values: Iterable[float], scale: float = 1.0) -> list[float]:
     return [_rounded(value) for value in (median(found), min(found), max(found))]
 
 
+def costs(found: Iterable[tuple[float, float]], of: str = "", each: str = "an image") -> Row:
+    """Return the columns of rates and of the CPU time for a sample, side by side.
+
+    Args:
+        found: (samples/s, CPU seconds a sample) of each round.
+        of: whose figures they are, where a row has several.
+        each: a sample, with its article.
+    """
+    rates, cpu = zip(*found)  # noqa: B905 - older Pythons
+    whose = f"{of}, " if of else ""
+    return {f"{whose}{each.split()[1]}s/s": spread(rates), f"{whose}CPU, µs {each}": spread(cpu, 1e6)}
+
+
 def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
     """Return the spread of the quotients of two rows of figures, round by round."""
     return spread(mine / other for mine, other in zip(above, below, strict=True))

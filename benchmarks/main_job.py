@@ -9,6 +9,7 @@ every millisecond is measured in the loader's event loop, and in an idle loop wh
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from time import perf_counter
@@ -20,9 +21,9 @@ import anyio.to_thread
 import aioloader
 from aioloader import transforms
 from aioloader.foundation.host_limits import available_cores
-from aioloader.tools.bench import BareLoop, LoopLag
+from aioloader.tools.bench import BareLoop, LoopLag, cpu_seconds
 from benchmarks.data import load_jpegs, write_rec
-from benchmarks.figures import ratios, spread
+from benchmarks.figures import costs, ratios
 from benchmarks.measurement import run
 
 if TYPE_CHECKING:
@@ -40,13 +41,15 @@ async def one_epoch(loader: Any) -> float:
     return count / (perf_counter() - start)
 
 
-async def beside(lag: LoopLag, rate: Awaitable[float]) -> float:
-    """Return a rate; watch the lag of this loop meanwhile."""
+async def beside(lag: LoopLag, rate: Awaitable[float]) -> tuple[float, float]:
+    """Return a rate and CPU seconds an image; watch the lag of this loop meanwhile."""
+    used, start = cpu_seconds(os.getpid()) or 0.0, perf_counter()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lag.watch)
         found = await rate
         tasks.cancel_scope.cancel()
-    return found
+    spent = (cpu_seconds(os.getpid()) or 0.0) - used
+    return found, spent / (found * (perf_counter() - start))
 
 
 async def measure(
@@ -72,7 +75,7 @@ async def measure(
     jpegs = load_jpegs(data)
     augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
     lags = {"bare loop": LoopLag(), "AsyncDataLoader": LoopLag()}
-    rates: dict[str, list[float]] = {name: [] for name in lags}
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in lags}
     with tempfile.TemporaryDirectory() as scratch, BareLoop(jpegs, workers) as bare:
         rec = Path(scratch, "bench.rec")
         write_rec(rec, jpegs, repeat)
@@ -87,14 +90,16 @@ async def measure(
                     ("AsyncDataLoader", one_epoch(loader)),
                     ("bare loop", anyio.to_thread.run_sync(bare.measure, seconds)),
                 ):
-                    rates[name].append(await beside(lags[name], rate))
+                    turns[name].append(await beside(lags[name], rate))
             print(loader.explain())
     late = {name: lag.result() for name, lag in lags.items()}
     rows: list[Row] = []
-    for name, found in rates.items():
-        share = {"of the bare loop": ratios(found, rates["bare loop"])} if name == "AsyncDataLoader" else {}
+    rates = {name: [rate for rate, _ in found] for name, found in turns.items()}
+    for name, found in turns.items():
+        compared = ratios(rates[name], rates["bare loop"])
+        share = {"of the bare loop": compared} if name == "AsyncDataLoader" else {}
         lag = {"lag p50, ms": late[name].p50_ms, "lag p99, ms": late[name].p99_ms}
-        rows.append({"loop": name, "images/s": spread(found), **share, **lag})
+        rows.append({"loop": name, **costs(found), **share, **lag})
     return rows
 
 

@@ -101,6 +101,16 @@ def in_turns(ways: Mapping[K, Callable[[], T]], rounds: int, warm: int = 1) -> d
     return found
 
 
+def taken(take: Callable[[], int]) -> tuple[float, float]:
+    """Return samples/s of a call that returns how many it took, and CPU seconds a sample of this process's tree."""
+    from aioloader.tools.bench import cpu_seconds
+
+    used, begin = cpu_seconds(os.getpid()) or 0.0, perf_counter()
+    count = take()
+    seconds = perf_counter() - begin
+    return count / seconds, ((cpu_seconds(os.getpid()) or 0.0) - used) / count
+
+
 def seconds_of(
     call: Callable[[], object], clock: Callable[[], float] = perf_counter, calls: int = 1
 ) -> float:

@@ -1,8 +1,8 @@
 """Pages with published figures: docs/benchmarks-tables.md as a whole, and the marked parts of the others.
 
-A marked part lies between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. NAME is "summary", "missed"
-(docs/benchmarks.md), "executors", or a key of `benchmarks.published_tables.TABLES`. Everything follows from the results
-file; a marked part whose figures it does not have stays as it is.
+A marked part lies between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. NAME is "summary", "cpu",
+"missed" (docs/benchmarks.md), "executors", or a key of `benchmarks.published_tables.TABLES`. Everything follows from
+the results file; a marked part whose figures it does not have stays as it is.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ All figures behind [Benchmarks](benchmarks.md), which says how they are measured
 | --- | --- |
 | contender, setting | the loader and its best setting; this project's are in bold |
 | images/s, records/s, batches/s | of a whole epoch, after the first batch |
+| CPU | of all processes together, for a sample, while the rate was measured |
 | resize | filter of the resize; "antialiased": it averages over all pixels that a pixel of the result covers |
 | of the bare loop | the same as a share of the *bare loop*: one process per core that does only the work, without \
 files, order, batches or transport. It decodes whole images, so a loader that decodes less can be faster |
 | aioloader is | the rate of the best aioloader setting without a crop index, as a multiple of this contender's |
 | with crop index | the same of the best aioloader setting with a crop index |
 | first batch | from opening the loader to the first batch, imports excluded, files in the page cache |
-| CPU | of all processes together |
 | memory | of all processes together, at its peak (proportional set size) |
 | data | the stored samples of an epoch |
 | lag | the delay of a task that wants to run every millisecond, in the same event loop |

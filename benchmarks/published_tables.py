@@ -10,7 +10,7 @@ from benchmarks.goals import judge_goals, mark_peers
 from benchmarks.published_parts import PHOTOGRAPHS, RAW_AGAIN
 from benchmarks.published_results import all_loaders, restore
 from benchmarks.report import goal_figure, goal_found
-from benchmarks.results import fastest, rate_unit, shown_rate
+from benchmarks.results import cpu_text, fastest, rate_unit, shown_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,40 +54,47 @@ _WORKS = {
 }
 
 
-def summary(results: Results) -> list[str]:
-    """Return the table of ratios of docs/benchmarks.md.
+def summary(results: Results, *, cpu: bool = False) -> list[str]:
+    """Return the table of ratios of docs/benchmarks.md, or that of the CPU time for a sample in the same cells.
 
     Args:
         results: of all loaders, after `benchmarks.goals.mark_peers`.
+        cpu: return the CPU times, in microseconds.
     """
     lines = []
     for case, work in _WORKS.items():
         for indexed in (False, True):
-            cells = _ratio_cells(results, case, indexed)
+            cells = _summary_cells(results, case, indexed, cpu)
             if cells:
                 lines.append(["with a crop index" if indexed else work, *cells])
     return table(["work", "aioloader", "bare loop", *_PEERS], lines)
 
 
-def _ratio_cells(results: Results, case: str, indexed: bool) -> list[str]:
-    """Return the rate of the best setting of this project, and its ratio to the bare loop and to each peer."""
+def _summary_cells(results: Results, case: str, indexed: bool, cpu: bool) -> list[str]:
+    """Return the cells of the best setting of this project, of the bare loop, and of each peer."""
     rows = results.of_case(case)
     best = fastest(row for row in rows if row.name == "aioloader" and row.indexed == indexed)
     rate = None if best is None else shown_rate(best)
     if best is None or rate is None:
         return []
     cells = [f"{rate.median:,.0f} {rate_unit(case)}", _two_digits(best.of_bare)]
+    if cpu:
+        bare = results.row(case, "bare_loop")
+        cells = [cpu_text(best), "" if bare is None else cpu_text(bare)]
     by_title = {row.title: row for row in rows}
     for titles in _PEERS.values():
         peers = [by_title[title] for title in titles.split() if title in by_title]
         found = {
-            ratio.median: _two_digits(ratio) + ("" if _resize(row) == _resize(best) else OTHERWISE)
+            ratio.median: (cpu_text(row) if cpu else _two_digits(ratio), row)
             for row in peers
             if not row.doubtful and (ratio := row.ahead_indexed if indexed else row.ahead)
         }
-        # Of several ways of a peer the fastest counts.
-        missing = SLOWER if any(row.doubtful for row in peers) else NOT_DONE
-        cells.append(found[min(found)] if found else missing)
+        if found:
+            # Of several ways of a peer the fastest counts.
+            text, peer = found[min(found)]
+            cells.append(text + ("" if _resize(peer) == _resize(best) or not text else OTHERWISE))
+        else:
+            cells.append(SLOWER if any(row.doubtful for row in peers) else NOT_DONE)
     return cells
 
 
@@ -290,6 +297,9 @@ TABLES = {
             "recipe": "{recipe}",
             "times torchvision, tensors": "{times tensors:.1f}",
             "times torchvision, Pillow": "{times pillow:.1f}",
+            "aioloader, CPU, µs an image": "{aioloader, CPU, µs an image:,.0f}",
+            "tensors, CPU, µs an image": "{tensors, CPU, µs an image:,.0f}",
+            "Pillow, CPU, µs an image": "{pillow, CPU, µs an image:,.0f}",
         },
         named={
             "v1": "first",
@@ -348,6 +358,7 @@ TABLES = {
             "data": "{data}",
             "way": "{way}",
             "samples/s": "{samples/s:,.0f}",
+            "CPU, µs a sample": "{CPU, µs a sample:,.0f}",
             "aioloader's rate, times it": "{loader to it:±}",
         },
         only={"part": "speed"},
@@ -377,6 +388,7 @@ TABLES = {
             "format": "{format}",
             "loader": "{loader}",
             "images/s": "{images/s:,.0f}",
+            "CPU, µs an image": "{CPU, µs an image:,.0f}",
             "first batch, s": "{first batch, s:.1f}",
             "times the other loader": "{whole epoch:±}",
             "after the first batch": "{later batches:±}",
@@ -411,4 +423,6 @@ def marked(name: str, parts: Mapping[str, Any]) -> list[str] | None:
     if name == "executors":
         return _executors(parts)
     results, outcomes = judged(parts)
-    return {"summary": summary(results), "missed": missed(outcomes, parts)}[name]
+    if name == "missed":
+        return missed(outcomes, parts)
+    return summary(results, cpu=name == "cpu")

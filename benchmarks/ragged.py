@@ -17,10 +17,8 @@ All batches are read once, one value in each 4,096 bytes.
 from __future__ import annotations
 
 import multiprocessing
-import os
 from contextlib import ExitStack
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -30,10 +28,9 @@ import aioloader
 from aioloader import batchify, transforms
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.pytree import flatten
-from aioloader.tools.bench import cpu_seconds
 from benchmarks.data import load_jpegs
-from benchmarks.figures import ratios, spread
-from benchmarks.measurement import in_turns, run
+from benchmarks.figures import costs, ratios
+from benchmarks.measurement import in_turns, run, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -141,24 +138,21 @@ def measure(
     """
     jpegs = load_jpegs(data)
 
-    def epoch(begin: Callable[[], Iterable[Any]]) -> tuple[float, float]:
-        used, started = cpu_seconds(os.getpid()) or 0.0, perf_counter()
+    def epoch(begin: Callable[[], Iterable[Any]]) -> int:
         for batch in begin():
             touch(batch)
-        seconds = perf_counter() - started
-        return count / seconds, ((cpu_seconds(os.getpid()) or 0.0) - used) / count
+        return count
 
     with ExitStack() as stack:
         begun = ways(lambda: Photos(jpegs, side, count), workers, batch_size, stack)
-        found = in_turns({name: partial(epoch, begin) for name, begin in begun.items()}, rounds)
+        turns = {name: partial(taken, partial(epoch, begin)) for name, begin in begun.items()}
+        found = in_turns(turns, rounds)
     pool = [rate for rate, _ in found["pool"]]
     for name, figures in found.items():
-        rates, cpu = zip(*figures, strict=True)
         yield {
             "way": name,
-            "images/s": spread(rates),
-            "of the pool's": ratios(rates, pool),
-            "CPU, ms an image": spread(cpu, 1e3),
+            **costs(figures),
+            "of the pool's": ratios((rate for rate, _ in figures), pool),
         }
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import tempfile
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,8 +29,8 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.transforms import IMAGENET_MEAN, IMAGENET_STD
 from benchmarks.contenders.torchvision_v2 import import_v2
 from benchmarks.data import lay_out, load_jpegs
-from benchmarks.figures import ratios, spread
-from benchmarks.measurement import in_turns, run
+from benchmarks.figures import costs, ratios
+from benchmarks.measurement import in_turns, run, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -133,12 +132,9 @@ def their_loader(root: Path, case: str, workers: int, v2: Any, *, tensors: bool)
     return torch.utils.data.DataLoader(Folder(root, transform), BATCH, **options)
 
 
-def epoch(loader: Any) -> float:
-    """Take an epoch; return images per second."""
-    begin, images = perf_counter(), 0
-    for _, labels in loader:
-        images += len(labels)
-    return images / (perf_counter() - begin)
+def epoch(loader: Any) -> int:
+    """Take an epoch; return the number of its images."""
+    return sum(len(labels) for _, labels in loader)
 
 
 def measure(
@@ -169,13 +165,14 @@ def measure(
                     "tensors": their_loader(root, case, workers, v2, tensors=True),
                     "pillow": their_loader(root, case, workers, v2, tensors=False),
                 }
-                ways = {name: partial(epoch, loader) for name, loader in loaders.items()}
-                rates = in_turns(ways, rounds)
+                ways = {name: partial(taken, partial(epoch, loader)) for name, loader in loaders.items()}
+                turns = in_turns(ways, rounds)
             figures: Row = {"recipe": case}
-            for name, found in rates.items():
-                figures[f"{name}, images/s"] = spread(found)
+            rates = {name: [rate for rate, _ in found] for name, found in turns.items()}
+            for name, found in turns.items():
+                figures |= costs(found, name)
                 if name != "aioloader":
-                    figures[f"times {name}"] = ratios(rates["aioloader"], found)
+                    figures[f"times {name}"] = ratios(rates["aioloader"], rates[name])
             yield figures
 
 

@@ -29,9 +29,10 @@ import subprocess
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.tools.bench import LoopLag, cpu_seconds, process_tree
 from aioloader.tools.crops import index_crops
 from benchmarks.data import load_jpegs, write_rec
-from benchmarks.figures import ratios, spread
+from benchmarks.figures import costs, ratios, spread
 from benchmarks.measurement import in_turns, run
 from tests.servers.fault_proxy import FaultProxy, Rule
 from tests.servers.nginx import Nginx
@@ -112,11 +113,25 @@ class Bench:
         return (cpu_seconds(os.getpid()) or 0.0) - sum(cpu_seconds(pid) or 0.0 for pid in roots)
 
 
+class Pass(NamedTuple):
+    """Figures of one pass over all records; of several, each figure is a tuple.
+
+    Attributes:
+        rate: samples/s.
+        cpu_s: CPU seconds a sample of all processes but the servers.
+        lag_ms: the loop's lag meanwhile (p99).
+    """
+
+    rate: Any
+    cpu_s: Any
+    lag_ms: Any
+
+
 # -- contenders --------------------------------------------------------------------------------------------------------
 
 
-async def bytes_alone(bench: Bench) -> tuple[float, float]:
-    """Return ranges per second without a loader, and the loop's lag meanwhile (p99, ms)."""
+async def bytes_alone(bench: Bench) -> Pass:
+    """Return the figures of ranges without a loader."""
     import obstore
     from obstore.store import HTTPStore
 
@@ -135,11 +150,11 @@ async def bytes_alone(bench: Bench) -> tuple[float, float]:
         return len(order) / (perf_counter() - begin)
 
     await read_all()  # connections are made before the clock starts
-    return await beside_lag(read_all())
+    return await watched(bench, read_all())
 
 
-def torch_loader(bench: Bench, images: bool) -> float:
-    """Return samples per second of PyTorch's loader in a separate process."""
+def torch_loader(bench: Bench, images: bool) -> Pass:
+    """Return the figures of PyTorch's loader in a separate process."""
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         chosen = np.random.default_rng().permutation(len(bench.spans))[:_TORCH_SAMPLES]
         np.save(file.name, bench.spans[chosen])
@@ -149,18 +164,19 @@ def torch_loader(bench: Bench, images: bool) -> float:
         done = subprocess.run(
             [*command, *images_word], capture_output=True, text=True, check=True, env=environment
         )
-        return float(done.stdout)
+        rate, cpu_s = map(float, done.stdout.split())
+        return Pass(rate, cpu_s, 0.0)
 
 
-async def beside_lag(work: Any) -> tuple[float, float]:
-    """Return what a coroutine returns, and the lag of the loop meanwhile (p99, ms)."""
-    lag = LoopLag()
+async def watched(bench: Bench, work: Any) -> Pass:
+    """Return the figures of a coroutine that passes over all records and returns their rate."""
+    lag, used = LoopLag(), bench.cpu_s()
     watching = asyncio.create_task(lag.watch())
     try:
-        found = await work
+        rate = await work
     finally:
         watching.cancel()
-    return found, lag.result().p99_ms
+    return Pass(rate, (bench.cpu_s() - used) / len(bench.spans), lag.result().p99_ms)
 
 
 async def one_epoch(loader: Any, digest: Any = None) -> float:
@@ -175,11 +191,11 @@ async def one_epoch(loader: Any, digest: Any = None) -> float:
     return count / (perf_counter() - begin)
 
 
-async def second_epoch(bench: Bench, path: Any, images: bool) -> tuple[float, float]:
-    """Return samples per second of a second epoch, after one that opened connections; and the loop's lag, p99, ms."""
+async def second_epoch(bench: Bench, path: Any, images: bool) -> Pass:
+    """Return the figures of a second epoch, after one that opened connections."""
     async with bench.loader(path, images) as loader:
         await one_epoch(loader)
-        return await beside_lag(one_epoch(loader))
+        return await watched(bench, one_epoch(loader))
 
 
 def now(work: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
@@ -194,7 +210,7 @@ def proxy(bench: Bench) -> Iterator[Row]:
     """Measure the rate without latency."""
     bench.proxy.behave()
     found = in_turns({"": now(bytes_alone, bench)}, bench.rounds, warm=0)[""]
-    yield {"part": "proxy", "samples/s": spread(rate for rate, _ in found)}
+    yield {"part": "proxy", "samples/s": spread(each.rate for each in found)}
 
 
 def speed(bench: Bench) -> Iterator[Row]:
@@ -203,16 +219,18 @@ def speed(bench: Bench) -> Iterator[Row]:
     for what, images in KINDS.items():
         ways = {"loader": now(second_epoch, bench, bench.url, images), "bytes alone": now(bytes_alone, bench)}
         if bench.torch:
-            ways["torch"] = lambda images=images: (torch_loader(bench, images), None)
+            ways["torch"] = partial(torch_loader, bench, images)
         if images:
             ways["local"] = now(second_epoch, bench, bench.rec, images)
-        found = {name: zip(*each, strict=True) for name, each in in_turns(ways, bench.rounds, warm=0).items()}
-        rates = {}
-        for name, (rates[name], lags) in found.items():
-            late = {"lag p99, ms": spread(lags)} if name in ("loader", "bytes alone") else {}
+        found = {
+            name: Pass(*zip(*passes, strict=True))
+            for name, passes in in_turns(ways, bench.rounds, warm=0).items()
+        }
+        for name, each in found.items():
+            late = {"lag p99, ms": spread(each.lag_ms)} if name in ("loader", "bytes alone") else {}
             compared = {
-                "samples/s": spread(rates[name]),
-                "loader to it": ratios(rates["loader"], rates[name]),
+                **costs(zip(each.rate, each.cpu_s, strict=True), each="a sample"),
+                "loader to it": ratios(found["loader"].rate, each.rate),
             }
             yield {"part": "speed", "data": what, "way": name, **compared, **late}
 
@@ -259,7 +277,7 @@ def lag(bench: Bench) -> Iterator[Row]:
                 ways = {"bytes alone": now(bytes_alone, bench), "loader": loading}
                 for name, found in in_turns(ways, bench.rounds, warm=0).items():
                     row = {"part": "lag", "data": what, "way": name, "latency, ms": 1e3 * latency_s}
-                    yield {**row, "lag p99, ms": spread(late for _, late in found)}
+                    yield {**row, "lag p99, ms": spread(each.lag_ms for each in found)}
     finally:
         for process, policy in zip(bench.servers, ordinary, strict=True):
             os.sched_setscheduler(process, policy, os.sched_param(0))

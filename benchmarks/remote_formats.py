@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from benchmarks.contenders.format_files import write_format
 from benchmarks.data import load_jpegs
 from benchmarks.environments import EnvironmentFailure, default_folder, ensure
-from benchmarks.figures import ratios, spread
+from benchmarks.figures import costs, ratios, spread
 from benchmarks.measurement import in_turns, run
 from tests.servers.fault_proxy import Counts, FaultProxy
 from tests.servers.nginx import Nginx
@@ -80,6 +80,7 @@ class Epoch(NamedTuple):
         later: samples/s from the first batch to the last.
         first_s: seconds from opening to the first batch.
         requests, nbytes: that the proxy forwarded.
+        cpu_s: CPU seconds of a sample, of all processes, from opening on; the servers are not among them.
     """
 
     whole: float
@@ -87,15 +88,17 @@ class Epoch(NamedTuple):
     first_s: float
     requests: float
     nbytes: float
+    cpu_s: float
 
     @classmethod
-    def of(cls, printed: dict[str, Any], counts: Counts, samples: int) -> Epoch:
+    def of(cls, printed: dict[str, Any], counts: Counts, samples: int, cpu_s: float) -> Epoch:
         """Return the figures of an epoch.
 
         Args:
             printed: by `benchmarks.remote_epoch`.
             counts: of the proxy in this epoch.
             samples: number of labels that it must have.
+            cpu_s: CPU seconds of its processes, imports included.
 
         Raises:
             SystemExit: a sample was lost or came twice.
@@ -105,7 +108,8 @@ class Epoch(NamedTuple):
             raise SystemExit(f"of {samples} samples {len(set(labels))} came, in {len(labels)} places")
         later = (samples - printed["first_count"]) / (last_s - first_s)
         nbytes = counts.nbytes + counts.nbytes_of_parts
-        return cls(samples / last_s, later, first_s, counts.requests, nbytes)
+        spent = (cpu_s - printed["imports_cpu_s"]) / samples
+        return cls(samples / last_s, later, first_s, counts.requests, nbytes, spent)
 
 
 def cold_epoch(
@@ -121,6 +125,7 @@ def cold_epoch(
     urls = [f"http://{proxy.address}/{kind}/{file}" for file in files]
     command = [str(python), "-m", "benchmarks.remote_epoch", loader, str(workers), str(_BATCH), *urls]
     proxy.behave(latency_s=latency)
+    used = _ended_cpu_s()
     with tempfile.TemporaryDirectory() as empty:
         variables = {"AIOLOADER_CACHE_DIR": empty, "HF_HOME": empty, "PYTHONPATH": str(_ROOT)}
         done = subprocess.run(
@@ -134,7 +139,14 @@ def cold_epoch(
         )
     if done.returncode:
         raise SystemExit(f"{loader} over {kind} files failed:\n{done.stderr[-4000:]}")
-    return Epoch.of(json.loads(done.stdout.splitlines()[-1]), proxy.counts(), samples)
+    cpu_s = _ended_cpu_s() - used
+    return Epoch.of(json.loads(done.stdout.splitlines()[-1]), proxy.counts(), samples, cpu_s)
+
+
+def _ended_cpu_s() -> float:
+    """Return the CPU seconds of this process's children that have ended, and of theirs."""
+    ended = os.times()
+    return ended.children_user + ended.children_system
 
 
 def pythons_of(names: Sequence[str]) -> dict[str, Path]:
@@ -186,7 +198,7 @@ def measure(
         row: Row = {
             "loader": CONTENDERS[name][0],
             "format": CONTENDERS[name][1],
-            "images/s": spread(took.whole),
+            **costs(zip(took.whole, took.cpu_s, strict=True)),
             "after the first batch, images/s": spread(took.later),
             "first batch, s": spread(took.first_s),
             "requests": spread(took.requests),

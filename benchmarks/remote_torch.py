@@ -4,14 +4,16 @@
 
 Runs in an environment with torch and numpy (with --images opencv too); nothing of this project is imported. SPANS.npy
 holds offset and length of every sample, in the order of the reads. Each worker keeps its connection. Prints
-samples/s, from the first batch to the last: the start of the workers is not counted.
+samples/s, from the first batch to the last: the start of the workers is not counted; and the CPU seconds a sample of
+the whole epoch.
 """
 
 from __future__ import annotations
 
 import http.client
+import resource
 import sys
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -53,13 +55,15 @@ def main() -> None:
     address, path, spans, workers, batch = sys.argv[1:6]
     dataset = Remote(address, path, np.load(spans), "--images" in sys.argv)
     loader = DataLoader(dataset, int(batch), num_workers=int(workers), collate_fn=list)
-    begin, count = 0.0, 0
+    begin, first, count = 0.0, 0, 0
+    used = process_time()
     for samples in loader:
-        if begin:
-            count += len(samples)
-        else:
-            begin = perf_counter()
-    print(count / (perf_counter() - begin))
+        count += len(samples)
+        if not begin:
+            begin, first = perf_counter(), count
+    rate = (count - first) / (perf_counter() - begin)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # the workers, which end with the epoch
+    print(rate, (process_time() - used + ended.ru_utime + ended.ru_stime) / count)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from benchmarks.cases import CASES, resize_of
 from benchmarks.charts import chart_of, draw_cases
 from benchmarks.figures import table
 from benchmarks.goals import Outcome, judge_goals, mark_peers
-from benchmarks.results import Results, Row, Spread, rate_text, rate_unit, spread_text, summarise
+from benchmarks.results import Results, Row, Spread, cpu_text, rate_text, rate_unit, spread_text, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,17 +155,16 @@ def _cells(row: Row, notes: Sequence[str]) -> dict[str, str]:
     if not row.measured:
         return {**cells, unit: f"failed, {row.reason}" if row.status == "failed" else "not reached"}
     lags = (f"{lag.median:.2f}" for lag in (row.lag_p50_ms, row.lag_p99_ms) if lag is not None)
-    cpu_us = row.cpu_ms.median * 1e3 if row.cpu_ms else 0.0
     return {
         **cells,
         unit: rate_text(row),
+        "CPU, µs a sample": cpu_text(row),
         "resize": resize_of(CASES[row.case], row.name, row.variant),
         "µs a record": f"{1e6 / row.rate.median:.2f}" if row.case == "bytes" and row.rate else "",
         "of the bare loop": spread_text(row.of_bare, ".2f"),
         "aioloader is": _times(row.ahead),
         "with crop index": _times(row.ahead_indexed),
         "first batch, s": spread_text(row.first_batch_s, ".2f"),
-        "CPU, µs a sample": format(cpu_us, ",.0f" if cpu_us >= 10 else ".2f") if row.cpu_ms else "",
         "memory, MB": f"{row.peak_pss.median / 1e6:,.0f}" if row.peak_pss else "",
         "data, MB": f"{row.stored_nbytes / 1e6:,.0f}" if row.stored_nbytes else "",
         "lag p50, p99, ms": ", ".join(lags),

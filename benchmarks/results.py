@@ -159,6 +159,14 @@ def rate_text(row: Row) -> str:
     return spread_text(shown_rate(row), ".2f" if CASES[row.case].start else ",.0f")
 
 
+def cpu_text(row: Row) -> str:
+    """Return the CPU time of a row for a sample, in microseconds; "" if it was not measured."""
+    if row.cpu_ms is None:
+        return ""
+    cpu_us = row.cpu_ms.median * 1e3
+    return format(cpu_us, ",.0f" if cpu_us >= 10 else ".2f")
+
+
 def spread_text(spread: Spread | None, form: str) -> str:
     """Return "median (least to greatest)", or "" for None."""
     if spread is None:

@@ -36,8 +36,8 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.interop.torch import DataLoader
 from benchmarks.contenders.opencv import random_box
 from benchmarks.data import lay_out, load_jpegs
-from benchmarks.figures import ratios, spread
-from benchmarks.measurement import in_turns, run
+from benchmarks.figures import costs, ratios
+from benchmarks.measurement import in_turns, run, taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from benchmarks.figures import Row
 
 SIZE = 224
+BATCH = 64
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
 _STD = torch.tensor(STD).view(3, 1, 1) * 255
@@ -212,20 +213,25 @@ def assert_same(first: Any, second: Any) -> None:
         assert first == second
 
 
-def epoch(loader: Any) -> tuple[float, float]:
-    """Return batches per second of a whole epoch, and seconds to its first batch."""
-    count, first = 0, 0.0
+def epoch(loader: Any) -> tuple[tuple[float, float], float]:
+    """Return samples/s of a whole epoch with the CPU seconds of each, and the seconds to its first batch."""
+    first: list[float] = []
     begin = perf_counter()
-    for _ in loader:
-        if not count:
-            first = perf_counter() - begin
-        count += 1
-    return count / (perf_counter() - begin), first
+
+    def take() -> int:
+        count = 0
+        for _ in loader:
+            if not count:
+                first.append(perf_counter() - begin)
+            count += BATCH
+        return count
+
+    return taken(take), first[0]
 
 
 def row(name: str, case: Case, workers: int, rounds: int) -> Row:
     """Compare the batches of one case, then take turns; return the figures."""
-    options: dict[str, Any] = {"batch_size": 64, "num_workers": workers, **case.options}
+    options: dict[str, Any] = {"batch_size": BATCH, "num_workers": workers, **case.options}
     if options["num_workers"]:
         options["persistent_workers"] = True
     if case.swapped is None:
@@ -240,12 +246,12 @@ def row(name: str, case: Case, workers: int, rounds: int) -> Row:
         found["aioloader"],
         found["torch"],
     )  # the first starts the workers
-    mine, other = ([rate for rate, _ in each] for each in (rates, torch_rates))
+    mine, other = ([figures for figures, _ in each] for each in (rates, torch_rates))
     return {
         "script": name,
-        "rate, as a multiple of torch's loader": ratios(mine, other),
-        "samples/s": spread(mine, 64),
-        "torch, samples/s": spread(other, 64),
+        "rate, as a multiple of torch's loader": ratios(*([rate for rate, _ in x] for x in (mine, other))),
+        **costs(mine, each="a sample"),
+        **costs(other, "torch", "a sample"),
         "first batch, s": first[1],
         "torch, first batch, s": torch_first[1],
     }

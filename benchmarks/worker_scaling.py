@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import CASES, Case
-from benchmarks.figures import ratios, spread
+from benchmarks.figures import costs, ratios
 from benchmarks.measurement import in_turns, run
 from benchmarks.prepare import make_source
 from benchmarks.process import run_job
@@ -39,8 +39,8 @@ WAYS: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
 }
 
 
-def rate(way: str, case: Case, folder: Path, workers: int, seconds: float) -> float:
-    """Return images per second of one measurement.
+def rate(way: str, case: Case, folder: Path, workers: int, seconds: float) -> tuple[float, float]:
+    """Return images per second of one measurement, and CPU seconds an image.
 
     Raises:
         JobFailure: it failed.
@@ -58,7 +58,7 @@ def rate(way: str, case: Case, folder: Path, workers: int, seconds: float) -> fl
         batches=case.least_batches,
         **request,
     )
-    return float(figures["images_per_s"])
+    return figures["images_per_s"], figures["cpu_s"] / figures["images_per_s"]
 
 
 def measure(
@@ -89,12 +89,13 @@ def measure(
                 for number in workers
                 for way in ways
             }
-            rates = in_turns(turns, rounds, warm=0)
+            found = in_turns(turns, rounds, warm=0)
+            rates = {turn: [rate for rate, _ in each] for turn, each in found.items()}
             for number in workers:
                 mine = rates["aioloader", number]
                 row: Row = {"case": name, "workers": number}
                 for way in ways:
-                    row[f"{way}, images/s"] = spread(rates[way, number])
+                    row |= costs(found[way, number], way)
                     if way != "aioloader":
                         row[f"times {way}"] = ratios(mine, rates[way, number])
                 yield {**row, "times one worker": ratios(mine, rates["aioloader", workers[0]])}

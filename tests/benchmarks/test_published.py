@@ -6,13 +6,15 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import publish
-from benchmarks.figures import plain_tables, ratios, spread, value_text, write_figures
+from benchmarks.figures import costs, plain_tables, ratios, spread, value_text, write_figures
+from benchmarks.measurement import taken
 from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
 from benchmarks.published_parts import PARTS, Part
 from benchmarks.published_results import Published, compact, latest, restore, revision
@@ -52,7 +54,7 @@ def test_the_pages_are_those_of_the_results_file(tmp_path: Path) -> None:
 def test_each_mark_of_a_page_is_known_and_each_table_has_a_page() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
     marks = [mark for text in pages for mark in re.findall(r"<!-- figures: (\S+) -->", text)]
-    assert sorted(marks) == sorted({*TABLES, "summary", "missed", "executors"})
+    assert sorted(marks) == sorted({*TABLES, "summary", "cpu", "missed", "executors"})
     assert sum(text.count("<!-- end of figures -->") for text in pages) == len(marks)
     assert {table.part for table in TABLES.values()} <= set(PARTS)
 
@@ -69,8 +71,9 @@ def test_a_run_becomes_tables_plots_and_a_summary(tmp_path: Path) -> None:
     assert "\n## raw-area: " not in tables  # its part has a heading
     assert "## Packing" not in tables
     page = (root / "docs" / "benchmarks.md").read_text()
-    (line,) = (line for line in page.splitlines() if line.startswith("| photographs, random resi"))
+    line, cpu = (line for line in page.splitlines() if line.startswith("| photographs, random resi"))
     assert " | 1.50 | " in line
+    assert cpu.count(" | ") == line.count(" | ")
     assert "| with a crop index | 2,600 images/s | 1.73 | 2.00 | " in page
     assert "1.50" in (root / "docs" / "images" / "benchmarks" / "jpeg-uint8.svg").read_text()
     assert write_pages(FACTS, parts, root) == []
@@ -99,6 +102,41 @@ def test_a_peer_that_is_slower_than_expected_is_not_in_the_summary() -> None:
     work = "photographs, random resized crop 224, not antialiased"
     start = f"| {work} | 1,616 images/s | 1.00 | {SLOWER} | 1.35 | {NOT_DONE} | 1.62{OTHERWISE} |"
     assert line.startswith(start)
+
+
+def test_the_cpu_time_stands_next_to_the_rate_and_in_the_cells_of_the_ratios() -> None:
+    photographs = [
+        *measured("aioloader", "process", [1600.0], cpu_s=1.6),
+        *measured("bare_loop", "", [1000.0]),
+        *measured("grain", "", [1000.0]),
+        *measured("ffcv", "", [500.0]),
+        *measured("dali", "", [700.0], cpu_s=None),  # as in a results file that does not have it
+        *measured("mxnet", "gluon", [250.0]),
+        *measured("mxnet", "ImageRecordIter", [500.0], cpu_s=1.0),
+    ]
+    parts = {"loaders": {**_part("loaders", []), **compact(summarise([RUN, *photographs]))}}
+    parts = json.loads(json.dumps(parts))
+    (line,) = summary(judged(parts)[0], cpu=True)[2:]
+    _, _, ours, bare, tf_data, grain, dali, ffcv, *_, mxnet, _ = line.split("|")
+    cells = [cell.strip() for cell in (ours, bare, tf_data, grain, dali, ffcv, mxnet)]
+    assert cells == ["1,000", "2,000", NOT_DONE, "2,000", "", f"4,000{OTHERWISE}", "2,000"]
+    page = render_tables(FACTS, parts)
+    assert "| contender | setting | images/s | CPU, µs a sample |" in page
+    assert "| dali | workers 2 | 700 |  |" in page
+
+
+def test_cpu_time_of_a_way_includes_its_processes() -> None:
+    def burn() -> int:
+        subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+        return 4
+
+    rate, cpu_s = taken(burn)
+    assert rate > 0
+    assert cpu_s * 4 >= 0.01
+    assert costs([(2.0, 0.5), (4.0, 0.25), (3.0, 1e-3)], "torch", "a sample") == {
+        "torch, samples/s": [3.0, 2.0, 4.0],
+        "torch, CPU, µs a sample": [250_000.0, 1000.0, 500_000.0],
+    }
 
 
 def test_rows_become_a_section_and_a_table_of_a_page() -> None:
@@ -132,9 +170,9 @@ def test_rows_of_a_table_are_chosen_and_named() -> None:
         "remote": _part("remote", rows),
         "recipes": _part("recipes", [{"recipe": "new"}, {"recipe": "?"}]),
     }
-    assert TABLES["remote-rates"].lines(parts)[2:] == ["| payloads | loader | 1,200 |  |"]
+    assert TABLES["remote-rates"].lines(parts)[2:] == ["| payloads | loader | 1,200 |  |  |"]
     assert TABLES["remote-lag"].lines(parts)[2:] == ["| 50 ms | payloads | loader | 4.0 (3.0 to 5.0) |"]
-    assert TABLES["recipes"].lines(parts)[2:] == ["| new |  |  |"]
+    assert TABLES["recipes"].lines(parts)[2:] == ["| new |  |  |  |  |  |"]
 
 
 def test_a_case_that_was_measured_again_is_judged_and_shown_by_that_run() -> None:
