@@ -367,8 +367,12 @@ def _split_points(data: bytes | bytearray) -> Sequence[int]:
     return points
 
 
-def framed_pieces(payload: BytesLike) -> tuple[bytes, ...]:
+def framed_pieces(payload: BytesLike, head: bytes = b"") -> tuple[bytes, ...]:
     """Return a framed record like `serialize`, without copying long bytes that need no split.
+
+    Args:
+        payload: as for `serialize`, without its first bytes.
+        head: its first bytes, a multiple of 4.
 
     Returns:
         Pieces whose concatenation is the framed record.
@@ -377,10 +381,11 @@ def framed_pieces(payload: BytesLike) -> tuple[bytes, ...]:
         PayloadTypeError, RecordTooLargeError: as `serialize`.
     """
     if type(payload) is bytes and len(payload) >= _LONG_PAYLOAD:
-        _check_size(len(payload))
-        if not _split_points(payload):
-            return _pack_head(MAGIC, len(payload)), payload, _PADDING[len(payload) & 3]
-    return (serialize(payload),)
+        length = len(head) + len(payload)
+        _check_size(length)
+        if not _split_points(payload) and not _split_points(head):
+            return _pack_head(MAGIC, length) + head, payload, _PADDING[length & 3]
+    return (serialize(b"".join((head, payload)) if head else payload),)
 
 
 def serialize(payload: BytesLike) -> bytes:

@@ -54,10 +54,15 @@ class WriterFiles:
         if index_path is not None:
             self.index = AppendFile(index_path, at_once=index_at_once, append=append)
 
-    def add(self, payload: BytesLike, key: int | str | None) -> int:
-        """Add a record, and its line, to the buffers; return its byte offset. The first key begins an .idx."""
+    def add(self, payload: BytesLike, key: int | str | None, head: bytes = b"") -> int:
+        """Add a record, and its line, to the buffers; return its byte offset. The first key begins an .idx.
+
+        Args:
+            payload, key: as for `RecordWriter.write`.
+            head: bytes before the payload, a multiple of 4.
+        """
         self.records.check()
-        pieces = framed_pieces(payload)
+        pieces = framed_pieces(payload, head)
         offset = self.records.tell()
         if key is not None and self.index is None and self._forbidden:
             raise RecordKeyError("a key was passed to a writer with index=False", key=key)
@@ -147,7 +152,23 @@ class RecordWriter:
             ClosedError: The writer is closed.
             WrongProcessError: This process was forked after the writer was opened.
         """
-        offset = self._files.add(payload, key)
+        return self.write_with_head(b"", payload, key)
+
+    def write_with_head(self, head: bytes, body: BytesLike, key: int | str | None = None) -> int:
+        """Append one record of two parts, as `write` of both; a long body is not copied.
+
+        Args:
+            head: The first part, its length a multiple of 4, such as ``pack(header, b"")``.
+            body: The second part; any object with a buffer.
+            key: As for `write`.
+
+        Returns:
+            Byte offset of the record in the file.
+
+        Raises:
+            RecordIOError: As `write`.
+        """
+        offset = self._files.add(body, key, head)
         if self._files.records.is_full:
             self.flush()
         return offset

@@ -42,17 +42,19 @@ _USUAL_NBYTES = 1 << 17
 _IN_LISTS = str.maketrans("\t\n\r", "   ")
 
 
-@dataclass(frozen=True, slots=True)
 class EncodedSample:
-    """Image to be packed.
+    """Image to be packed. No dataclass, so that a loader takes it as one object and does not copy its parts.
 
-    Attributes:
+    Args:
         number: of the image in the source.
         image: the encoded image.
     """
 
-    number: int
-    image: Encoded
+    __slots__ = ("image", "number")
+
+    def __init__(self, number: int, image: Encoded) -> None:
+        self.number = number
+        self.image = image
 
 
 class Samples:

@@ -49,8 +49,10 @@ if TYPE_CHECKING:
 MOST_NBYTES = 1 << 30
 """Size limit of an image file in bytes; the datasets have the same one."""
 
-# Bytes of files in a batch: transferring a smaller batch costs more than the work in it.
+# Bytes of files in a batch: transferring a smaller batch costs more than the work in it, and files that are only copied
+# are little work.
 _BATCH_NBYTES = 1 << 20
+_COPIED_NBYTES = 1 << 22
 _MOST_IN_BATCH = 32
 _MEMORY_NBYTES = 1 << 16
 # One image may take a worker long: rewriting a progressive JPEG of a gigapixel, or reading from a sleeping disk.
@@ -144,7 +146,8 @@ def encoded_in_order(
         dataset = ArrayDataset(source.images, numbers).transform(_EncodePixels(encode.of_pixels))
     # Executors in this process pass images by reference, so batches need no slab memory, unless the loader reads files.
     few = source.samples is None and executor in ("thread", "inline")
-    batch = int(min(_MOST_IN_BATCH, max(1, _BATCH_NBYTES // max(1, mean_nbytes))))
+    nbytes = _COPIED_NBYTES if executor == "inline" else _BATCH_NBYTES
+    batch = int(min(_MOST_IN_BATCH, max(1, nbytes // max(1, mean_nbytes))))
     loader: DataLoader[list[EncodedSample]] = DataLoader(
         IndexedView(dataset, order),
         batch,
@@ -239,9 +242,9 @@ class RecordFiles:
         self._numbers[file.part] = number + 1
         key = number if key is None else key
         label = labels[0] if len(labels) == 1 else list(labels)
-        payload = recordio.pack(recordio.IRHeader(0, label, key, 0), body)
+        head = recordio.pack(recordio.IRHeader(0, label, key, 0), b"")
         assert self._records is not None
-        offset = self._records.write(payload, None if file.idx is None else key)
+        offset = self._records.write_with_head(head, body, None if file.idx is None else key)
         if self._crops is not None and entry is not None:
             put_entry(self._crops, offset, len(body), entry)
         if self._lines is not None:

@@ -4,6 +4,8 @@ import os
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recordio import (
     CorruptIndexError,
@@ -39,6 +41,25 @@ def test_an_old_index_next_to_the_file_is_never_left_stale(tmp_path):
     with RecordWriter(path) as writer:
         writer.write(b"new")
     assert path.with_suffix(".idx").read_text() == "0\t0\n"
+
+
+@given(
+    head=st.binary(max_size=40).map(lambda head: head[: len(head) // 4 * 4]),
+    body=st.binary(max_size=40),
+    magic=st.lists(st.integers(0, 3000), max_size=3),
+    nbytes=st.integers(0, 3000),
+)
+def test_a_record_of_two_parts_is_that_of_both(tmp_path_factory, head, body, magic, nbytes):
+    body += bytes(nbytes)
+    for place in magic:
+        body = body[:place] + b"\x0a\x23\xd7\xce" + body[place:]
+    folder = tmp_path_factory.mktemp("parts")
+    for head_ in (head, b"\x0a\x23\xd7\xce" + head):
+        with RecordWriter(folder / "a.rec") as whole, RecordWriter(folder / "b.rec") as parts:
+            for number in range(2):
+                assert whole.write(head_ + body, number) == parts.write_with_head(head_, body, number)
+        for suffix in (".rec", ".idx"):
+            assert (folder / f"a{suffix}").read_bytes() == (folder / f"b{suffix}").read_bytes()
 
 
 def test_a_key_for_a_writer_without_index_is_refused(tmp_path):
