@@ -20,8 +20,8 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.lazy_names import lazy_names
 from aioloader.foundation.version import __version__ as __version__
+from recordio._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from aioloader import abc as abc

@@ -40,7 +40,7 @@ CALLERS = {
 # Modules that import by a name which is no constant; a package of others among these names needs a case below.
 BY_NAME = {
     "aioloader.executors.process.worker",  # the caller's main module
-    "aioloader.foundation.lazy_names",  # its own modules
+    "recordio._lazy_names",  # its own modules
     "aioloader.loader.outputs",  # torch, jax
     "aioloader.tools.view",  # jinja2, starlette, uvicorn
     "aioloader.interop.torch._items",  # modules that the script has imported

@@ -10,3 +10,6 @@ to find it; a missing, old, damaged or foreign index costs speed and never chang
 """
 
 from __future__ import annotations
+
+AUTO = "auto"
+"""Option of datasets: the crop indexes that exist at their usual places."""

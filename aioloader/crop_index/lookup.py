@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from aioloader.crop_index import AUTO as AUTO
 from aioloader.crop_index.layout import (
     FOLDER,
     HEADER_NBYTES,
@@ -202,7 +203,6 @@ def _warn(error: OSError | CropIndexError) -> None:
     warn_caller(f"no crop index is used: {error}", CropIndexWarning)
 
 
-AUTO = "auto"
 # Maps that a process keeps; each holds a descriptor.
 _MOST_OPEN = 128
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from aioloader.abc import Decoder, FusedDecoder
-from aioloader.crop_index.lookup import AUTO
+from aioloader.crop_index import AUTO
 from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.formats import image_size

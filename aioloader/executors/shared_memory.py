@@ -31,7 +31,6 @@ import numpy as np
 
 import aioloader.abc
 from aioloader.foundation.descriptors import anonymous_file
-from aioloader.foundation.host_limits import process_limit, usable_memory
 from aioloader.foundation.types import Array, IntArray, Slab
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ _MAP_NORESERVE = 0x4000
 
 def default_memory_limit() -> int:
     """Return a quarter of the memory that this process may use (bytes), control groups included; at least 64 MiB."""
+    from aioloader.foundation.host_limits import process_limit, usable_memory  # not for workers
+
     # The region is one file that is mapped as a whole: limits of both count (`ulimit`).
     limits = (usable_memory() or UNKNOWN_MEMORY, process_limit("AS")[0], process_limit("FSIZE")[0])
     return max(_MIN_LIMIT, min(limit for limit in limits if limit is not None) // 4)

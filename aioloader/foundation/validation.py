@@ -8,7 +8,6 @@ import operator
 import os
 import re
 import reprlib
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -268,6 +267,8 @@ def parse_nbytes(size: int | str, name: str = "size") -> int:
         units = {unit.lower(): factor for unit, factor in _UNITS.items()}
         if found is None or found[2].lower() not in units:
             raise ValueError(f"{name} must be a size such as '50GB' or '512MiB', but got {size!r}")
+        from fractions import Fraction  # with its imports, 3 ms in every worker
+
         nbytes = int(Fraction(found[1]) * units[found[2].lower()])
     elif isinstance(size, bool) or not hasattr(size, "__index__"):
         raise TypeError(f"{name} must be a number of bytes or a text such as '50GB', got {size!r}")

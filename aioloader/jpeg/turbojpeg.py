@@ -7,11 +7,11 @@ without it `aioloader.transforms.lazy_image` decodes the full width from the top
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import sys
 from functools import cache
 from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioloader.foundation.caller import warn_caller
@@ -69,7 +69,8 @@ def _candidates() -> Iterator[str]:
     # Wheels of the package `turbojpeg` contain the library in a folder next to it; the package itself is not imported.
     spec = PathFinder.find_spec("turbojpeg")
     if spec is not None and spec.origin is not None:
-        yield from map(str, sorted(Path(spec.origin).parent.glob("turbojpeg.libs/libturbojpeg*")))
+        folder = os.path.join(glob.escape(os.path.dirname(spec.origin)), "turbojpeg.libs")
+        yield from sorted(glob.glob(os.path.join(folder, "libturbojpeg*")))
     yield from _NAMES.get(sys.platform, _LINUX)
 
 

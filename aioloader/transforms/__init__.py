@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.lazy_names import lazy_names
+from recordio._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from aioloader.foundation.validation import accepts_rng as accepts_rng

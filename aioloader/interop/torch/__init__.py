@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.foundation.lazy_names import lazy_names
 from aioloader.loader.outputs import needed
+from recordio._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from aioloader.interop.torch._dataset import LoaderDataset as LoaderDataset

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioloader.foundation.lazy_names import lazy_names
+from recordio._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from aioloader.transforms.boxes.base import BoxTransform as BoxTransform
