@@ -224,9 +224,9 @@ def _cost(variant: str, least: float) -> Goal:
 def _start_against_torch(least: float) -> Goal:
     def find(results: Results) -> Found | None:
         # Rates of starts are the inverse of times.
-        return _ratio(results.row("first-batch", "torch"), results.row("first-batch", "aioloader/process"))
+        return _ratio(results.row("first-batch", "torch"), results.row("first-batch", "aioloader/fork"))
 
-    return Goal("first-batch", "process, times torch's forked start", least, None, "x", find, upwards=False)
+    return Goal("first-batch", "fork, times torch's forked start", least, None, "x", find, upwards=False)
 
 
 def _lag(variant: str, least: float, aim: float) -> Goal:
@@ -280,7 +280,7 @@ _GOALS = (
     _ahead("bytes", "torch/workers", 5.0),
     _lag("process", 5.0, 2.0),
     _lag("thread", 15.0, 5.0),
-    _start("thread", 0.15, None),
-    _start("process", 0.5, 0.3),
-    _start_against_torch(2.0),
+    _start("thread", 0.1, None),
+    _start("process", 0.35, 0.3),
+    _start_against_torch(1.3),
 )

@@ -78,9 +78,9 @@ def run_job(
         request: further entries of the request; ``module``: the contender's module, if its name differs.
 
     Returns:
-        the job's result; for "measure" with ``cpu_s`` (CPU seconds per second of the timed phase, of the whole tree),
-        ``others_cpu_s`` (the same of all other processes), and ``peak_pss`` (bytes; None if the system does not
-        report it).
+        the job's result; for "measure" with ``first_batch_cpu_s`` (CPU seconds of the whole tree from opening to the
+        first batch), ``cpu_s`` (CPU seconds per second of the timed phase, of the whole tree), ``others_cpu_s`` (the
+        same of all other processes), and ``peak_pss`` (bytes; None if the system does not report it).
 
     Raises:
         JobFailure: it failed, died or took too long. None of its processes is left running.
@@ -175,6 +175,8 @@ class _Watch:
                 raise JobFailure(what, log)
             raise JobFailure(f"ended with {_exit(self._process.returncode)}{_last_line(log)}", log)
         found = {key: value for key, value in self._result.items() if key not in ("event", "at")}
+        if "opening" in self._cpu and "warm" in self._cpu:
+            found["first_batch_cpu_s"] = self._cpu["warm"][1] - self._cpu["opening"][1]
         if "timed" in self._cpu and "after" in self._cpu:
             seconds, used, busy = (
                 then - now for now, then in zip(self._cpu["timed"], self._cpu["after"], strict=True)
@@ -191,8 +193,8 @@ class _Watch:
         elif name == "error":
             self._error = event
         else:
-            if name == "timed":
-                self._cpu["timed"] = self._now()
+            if name in ("opening", "warm", "timed"):
+                self._cpu[name] = self._now()
             elif self._phase == "timed":
                 self._cpu["after"] = self._now()
             self._phase = name

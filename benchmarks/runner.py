@@ -328,7 +328,7 @@ class Runner:
         self._log.add("round", **key, **figures)
         figure = f"{figures['images_per_s']:,.0f}/s"
         if entrant.case.start:
-            figure = f"{figures['first_batch_s']:.2f} s"
+            figure = f"{figures['first_batch_s']:.2f} s, {figures['first_batch_cpu_s']:.2f} s of CPU time"
         self._say(f"round {number + 1} {entrant} {_short(entrant.setting)}: {figure}")
 
     def _measure(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from benchmarks.cases import Case
 
 VARIANTS = (
-    *("process", "thread", "inline", "blocking", "gluon", "ImageRecordIter", "simplejpeg"),
+    *("process", "fork", "thread", "inline", "blocking", "gluon", "ImageRecordIter", "simplejpeg"),
     *("crop-index", "crop-index-blocking"),
     *FORMATS,
     *(f"crop-index-{name}" for name in FORMATS),
@@ -59,6 +59,8 @@ def supports(case: Case, variant: str) -> str | None:
         return None
     if variant in ("gluon", "ImageRecordIter"):
         return "only another front end of the same loader"
+    if variant == "fork" and not case.start:
+        return "as worker processes that are not forks, but for their start"
     if variant == "simplejpeg" and (case.store != "jpeg" or case.crop == "none" or library_path() is None):
         return "as the others"
     if case.images and variant == "inline":

@@ -126,6 +126,7 @@ def measure(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict[
     times = request["times"]
     phases = [("warm", times["warm"]), ("timed", times["timed"]), ("memory", times["memory"])]
     result: dict[str, Any] = {}
+    emit("opening")
     opened = perf_counter()
     manager = _open(contender, case, request)
     if hasattr(manager, "__aenter__"):

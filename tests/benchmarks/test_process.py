@@ -92,6 +92,7 @@ def test_measuring_counts_and_looks_from_outside(folder: Path) -> None:
     found = _run(folder, "measure", setting={}, times=TIMES, batches=4)
     assert found["images_per_s"] > 0
     assert found["first_batch_s"] > 0
+    assert found["first_batch_cpu_s"] >= 0
     assert found["batches"] >= 4
     assert found["cpu_s"] >= 0
     assert found["peak_pss"] > 1_000_000
