@@ -151,6 +151,37 @@ class WorkerError(LoaderError, RuntimeError):
         self.exit_code = exit_code
 
 
+class ForkRefusedError(WorkerError):
+    """Error raised when workers cannot be forks of this process (``executor="fork"``).
+
+    Attributes:
+        reason: why, in words.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"workers cannot be forks of this process: {reason}. Use executor='process'")
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+class ForkWarning(UserWarning):
+    """Warning that workers are forks of a process in which other threads run.
+
+    Attributes:
+        threads: names of the threads.
+    """
+
+    def __init__(self, threads: Sequence[str]) -> None:
+        super().__init__(
+            f"workers become forks of this process, in which other threads run ({', '.join(threads)}): a lock that one "
+            "of them holds at that moment is never released in a worker, which may then hang. Use executor='process', "
+            "or take the first batch before the threads start"
+        )
+        self.threads = tuple(threads)
+
+
 class ThreadStartError(LoaderError, RuntimeError):
     """Error raised when the system refuses a thread, because of a limit of processes or of memory.
 

@@ -441,7 +441,7 @@ class _Explanation(DerivedMetrics):
                 f"num_workers={more} would give {_times(self.with_workers(more))}, and {self._faster(limit, half)}."
             )
         taken = ""
-        if self.workers > stats.cores and stats.executor in ("process", "thread"):
+        if self.workers > stats.cores and stats.executor in ("process", "fork", "thread"):
             have = "one core" if stats.cores == 1 else f"{_number(stats.cores)} cores"
             taken = f"{self.workers_text.capitalize()} share {have}: num_workers={stats.cores} would give as much. "
         elif 0 < stats.cpu_s < HIGH_CPU_SHARE * self.busy_s:

@@ -127,7 +127,7 @@ class Stats(StorageStats, LoaderConfig):
         memory_peak_bytes: slab memory in use at the peak.
         memory_limit_bytes: slab memory allowed.
         memory_wait_s: seconds that fetching waited for slab memory.
-        executor: "process", "thread", "inline", or the class of the caller's executor; with "auto" the choice.
+        executor: "process", "fork", "thread", "inline", or the class of the caller's executor; with "auto" the choice.
         cores: number of cores that this process may use.
         prefetch: maximum number of batches in flight.
         foreign: the dataset's own ``__getitem__`` makes the samples.

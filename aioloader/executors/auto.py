@@ -242,13 +242,15 @@ class StartedExecutors:
 
     Args:
         timeout: of the executors.
+        processes: name of the executor of worker processes, see `make_executor`.
 
     Attributes:
         processes: the one with worker processes, if it was started.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, processes: str) -> None:
         self._timeout = timeout
+        self._name_of_processes = processes
         self._inner: dict[str, Executor] = {}
         self._former: list[Executor] = []
         self._groups: list[anyio.abc.TaskGroup] = []
@@ -277,10 +279,11 @@ class StartedExecutors:
         kind, workers = trial.kind, trial.workers
         if kind not in self._inner:
             if kind == "process":
-                self.processes = ProcessExecutor(workers, self._timeout)
-                self._add(kind, self.processes)
+                made = make_executor(self._name_of_processes, workers, self._timeout)
             else:
-                self._add(kind, make_executor(kind, most, self._timeout))
+                made = make_executor(kind, most, self._timeout)
+            self.processes = made if isinstance(made, ProcessExecutor) else self.processes
+            self._add(kind, made)
         if kind == "process" and self.processes is not None and workers > self.processes.workers:
             self.processes.resize(workers)
 
@@ -376,6 +379,7 @@ class AutoExecutor(Executor):
         kinds: executors to choose from: "thread", "process", "inline".
         most: largest number of workers.
         timeout: of the executors.
+        processes: name of the executor of worker processes, see `make_executor`.
         fixed: the number of workers is given, and is `most`.
         watch: warn of code that draws from global generators in this process.
 
@@ -387,13 +391,20 @@ class AutoExecutor(Executor):
     maps_files = False
 
     def __init__(
-        self, kinds: Sequence[str], most: int, timeout: float, *, fixed: bool = False, watch: bool = True
+        self,
+        kinds: Sequence[str],
+        most: int,
+        timeout: float,
+        *,
+        processes: str = "process",
+        fixed: bool = False,
+        watch: bool = True,
     ) -> None:
         self._kinds = tuple(kinds)
         self._most = min(most, MAX_WORKERS)
         self._fixed = fixed
         self._watch = watch
-        self._started = StartedExecutors(timeout)
+        self._started = StartedExecutors(timeout, processes)
         self._memory = WorkerMemory()
         self.maps_files = self._kinds == ("process",)
         self._trial = Trial(self._kinds[0], self._most)
@@ -449,8 +460,9 @@ class AutoExecutor(Executor):
 
     @property
     def kind(self) -> str:
-        """Return the executor in use: "thread", "process" or "inline"."""
-        return self._trial.kind
+        """Return the executor in use: "thread", "process", "fork" or "inline"."""
+        processes = self._started.processes
+        return processes.kind if processes is not None and self.spills else self._trial.kind
 
     @property
     def settled(self) -> bool:
@@ -465,7 +477,7 @@ class AutoExecutor(Executor):
     @property
     def spills(self) -> bool:
         """Return whether the executor in use now is one of worker processes."""
-        return self.kind == "process"
+        return self._trial.kind == "process"
 
     @property
     def most(self) -> int:
@@ -487,7 +499,7 @@ class AutoExecutor(Executor):
 
     async def run(self, chunks: Sequence[Chunk]) -> ChunkResult:
         if self.settled and not self._draining:
-            return await self._started.of(self.kind).run(chunks)
+            return await self._started.of(self._trial.kind).run(chunks)
         if not self._proved:
             try:
                 await self._prove()
@@ -515,7 +527,7 @@ class AutoExecutor(Executor):
             # Once per loader; the start of a worker is an event only for its supervisor.
             while not processes.ready and processes.failure is None:  # noqa: ASYNC110  # see above
                 await anyio.sleep(_POLL_S)
-            if processes.failure is not None and self.kind == "process":
+            if processes.failure is not None and self.spills:
                 self._why = f"worker processes are not available ({processes.failure})"
                 self._begin(ExecutorTuner(("thread",), self._most, fixed=self._fixed))
         self._proved = True
@@ -524,7 +536,7 @@ class AutoExecutor(Executor):
         trial = self._trial
         full = self._active >= trial.workers
         try:
-            made = await self._started.of(self.kind).run([chunk])
+            made = await self._started.of(self._trial.kind).run([chunk])
             if trial is self._trial and not self._draining:
                 trial.record(len(chunk), made.work_s, full and self._active >= trial.workers)
         finally:

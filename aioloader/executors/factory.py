@@ -8,6 +8,7 @@ from aioloader.executors.inline import InlineExecutor
 from aioloader.executors.owners import claim
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.executors.thread import ThreadExecutor
+from aioloader.foundation.forks import check_fork
 
 if TYPE_CHECKING:
     from aioloader.abc import Executor
@@ -25,7 +26,8 @@ def make_executor(
     """Return a new executor, or the caller's, which belongs to `owner` from now on.
 
     Args:
-        given: "process", "thread" or "inline", or the caller's executor of any class.
+        given: "process", "fork", "thread" or "inline"; "auto": worker processes that are forks as long as no other
+            thread runs; or the caller's executor of any class.
         workers: number of workers.
         timeout: seconds that a sample may take.
         owner: a loader or an image service.
@@ -33,6 +35,10 @@ def make_executor(
 
     Raises:
         ValueError: the executor belongs to another one, or did.
+        ForkRefusedError: the workers cannot be forks.
+
+    Warns:
+        ForkWarning: other threads run while workers are to be forks.
     """
     if not isinstance(given, str):
         return claim(given, owner)
@@ -40,4 +46,8 @@ def make_executor(
         return InlineExecutor()
     if given == "thread":
         return ThreadExecutor(workers, timeout)
-    return ProcessExecutor(workers, timeout, pool=pool)
+    if given == "process":
+        return ProcessExecutor(workers, timeout, pool=pool)
+    if given == "fork":
+        check_fork()
+    return ProcessExecutor(workers, timeout, inherited=(), alone=given == "auto")

@@ -10,7 +10,6 @@ import functools
 import pickle
 import random
 import sys
-import sysconfig
 import threading
 import warnings
 import zlib
@@ -35,7 +34,6 @@ _ODD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 _INCREMENT = 0x5851F42D4C957F2D14057B7EF767814F
 _MASK = (1 << 128) - 1
 _LIBRARY = "site-packages"
-_LIBRARY_FOLDERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 class ForeignRandomnessWarning(UserWarning):
@@ -120,21 +118,30 @@ def find_generators(roots: Sequence[Any]) -> list[Any]:
     They are looked for in attributes, short containers, closures, and the globals that functions use. At most 20,000
     objects are looked at, and no container of more than 1000 elements.
     """
+    kinds, _ = _kinds_and_atoms()
+    found = (value for value in _reachable(roots) if isinstance(value, kinds))
+    return [value for value in found if not isinstance(value, random.SystemRandom)]
+
+
+def find_classes(roots: Sequence[Any]) -> set[type]:
+    """Return the classes that objects are of, or refer to; they are looked for as generators are."""
+    return {value if isinstance(value, type) else type(value) for value in _reachable(roots)}
+
+
+def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
     kinds, atoms = _kinds_and_atoms()
-    found: list[Any] = []
     seen: dict[int, Any] = {id(each): each for each in _global_generators()}
     waiting: list[Any] = list(reversed(roots))
     while waiting and len(seen) < _MOST_OBJECTS:
         value = waiting.pop()
+        if isinstance(value, type):
+            yield value
         if id(value) in seen or isinstance(value, atoms):
             continue
         seen[id(value)] = value
-        if isinstance(value, kinds):
-            if not isinstance(value, random.SystemRandom):
-                found.append(value)
-        elif not isinstance(value, DrawsFromRng):
+        yield value
+        if not isinstance(value, (*kinds, DrawsFromRng)):
             waiting += reversed(list(_referred(value, kinds)))
-    return found
 
 
 def _torch() -> Any:
@@ -213,7 +220,10 @@ def _globals_of(code: CodeType, names: Mapping[str, Any]) -> Iterator[Any]:
 @functools.cache
 def _is_of_library(path: str) -> bool:
     """Return True if a file is of Python or of an installed package."""
-    return path.startswith(_LIBRARY_FOLDERS) or _LIBRARY in path
+    import sysconfig  # costs a worker milliseconds, and few need it
+
+    folders = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return path.startswith(folders) or _LIBRARY in path
 
 
 def generator_state(generator: Any) -> Any:

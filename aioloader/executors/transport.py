@@ -32,7 +32,7 @@ from aioloader.foundation.error_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioloader.foundation.types import ChunkResult
 
@@ -127,6 +127,13 @@ class SentObject:
         self._own_fds.clear()
         for fd in fds:
             os.close(fd)
+
+
+def know_classes(classes: Iterable[type]) -> None:
+    """Have classes that forks send back by value be those of this process, also where it has never sent them."""
+    pickler = cloudpickle.Pickler(io.BytesIO())
+    for each in classes:
+        pickler.reducer_override(each)  # which numbers a class that no module has
 
 
 class _Unpickler(pickle.Unpickler):

@@ -152,12 +152,15 @@ def _memory_groups() -> list[tuple[int, int | None]]:
 
 
 def memory_of_processes(pids: list[int]) -> list[int]:
-    """Return the bytes that each of some processes has for itself, without those that cannot be read. Blocks."""
+    """Return the bytes that each of some processes has for itself, without those that cannot be read. Blocks.
+
+    Of pages that a fork shares with its parent it is a share.
+    """
     found = []
     for pid in pids:
-        words = _words(_PROC / str(pid) / "statm")
-        if len(words) > 2:
-            found.append((int(words[1]) - int(words[2])) * os.sysconf("SC_PAGE_SIZE"))
+        kib = _table(_PROC / str(pid) / "smaps_rollup").get("Pss_Anon:")
+        if kib is not None:
+            found.append(kib << 10)
     return found
 
 

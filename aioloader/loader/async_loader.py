@@ -87,7 +87,8 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
             The cost of one event loop for each image hardly depends on it (see the page Distributed training).
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
-        executor: "process", "thread", "inline" (without workers), "auto" (by measurement, on the first samples) or an
+        executor: "process", "fork" (worker processes that are forks of this one: see the page Choosing an executor for
+            the dangers), "thread", "inline" (without workers), "auto" (by measurement, on the first samples) or an
             `aioloader.abc.Executor`; or a `aioloader.executors.WorkerPool`, whose processes go from loader to loader.
         prefetch: maximum number of batches in flight, at least one; None: twice the workers, so that each worker can
             work on a whole batch while another one waits for it. With fewer, batches are cut into more chunks, and

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioloader.abc import Executor
 
 AUTO = "auto"
-EXECUTORS = ("process", "thread", "inline", AUTO)
+EXECUTORS = ("process", "fork", "thread", "inline", AUTO)
 OUTPUTS = ("numpy", "torch", "jax")
 _PAGE = 4096
 

@@ -166,10 +166,15 @@ class LoaderParts:
         elif options.workers == 0 or self._gathers or self._nothing_to_run:
             given = "inline"
         elif options.measures:
-            kinds = ("thread", "process", "inline") if options.kind == AUTO else (options.kind,)
+            kind = "process" if options.kind == "fork" else options.kind
             fixed = options.num_workers is not None and options.num_workers != AUTO
             return AutoExecutor(
-                kinds, options.workers, options.timeout, fixed=fixed, watch=options.watch_globals
+                ("thread", "process", "inline") if kind == AUTO else (kind,),
+                options.workers,
+                options.timeout,
+                processes=options.kind,
+                fixed=fixed,
+                watch=options.watch_globals,
             )
         return make_executor(given, options.workers, options.timeout, owner=owner, pool=options.pool)
 

@@ -60,8 +60,9 @@ class PackOptions:
         crops: write a crop index next to each record file, OUT.crops, with which loaders decode a crop without the rest
             of the image. Without the compiled part this takes a hundred times as long, and a CropIndexWarning says so.
         num_workers: number of encoding workers; None: one per core.
-        executor: "thread", "process", "inline" or an executor; see `aioloader.DataLoader`. None: threads; if files are
-            only copied, without `crops`, and `num_workers` is None, inline, which is faster unless the disk is slow.
+        executor: "thread", "process", "fork", "inline" or an executor; see `aioloader.DataLoader`. None: threads; if
+            files are only copied, without `crops`, and `num_workers` is None, inline, which is faster unless the disk
+            is slow.
         on_error: "raise"; or "skip": leave out and report images that cannot be read or are damaged. Damage is
             detected only if the image is decoded. "replace": write the next valid image of the part once
             more, with its own label, so that there are as many records as images; at the end of a part its first image

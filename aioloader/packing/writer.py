@@ -128,7 +128,7 @@ def encoded_in_order(
         order: int64 (n,), number of the image at each place, without repetitions.
         encode: encodes the bytes of a file; for images in memory its method ``of_pixels`` is called.
         workers: number of workers.
-        executor: "thread", "process", "inline" or an executor.
+        executor: "thread", "process", "fork", "inline" or an executor.
         mean_nbytes: approximate mean size of an image.
         on_error: "raise": the first failed image is the last one yielded, and some before it may be missing.
         most_errors: stop once more than this number of images have failed; None: no limit.

@@ -49,7 +49,7 @@ class AsyncImageService:
             image (height, width, 3); it returns arrays of any shape, in tuples, lists or dicts. None: the decoded
             pixels.
         num_workers: number of workers; None: the cores that this process may use.
-        executor: "process", "thread", or an `aioloader.abc.Executor`.
+        executor: "process", "fork", "thread", or an `aioloader.abc.Executor`.
         memory_limit: bytes of slab memory, for images in work and those that callers keep; None: a quarter of the
             memory that this process may use. Callers who keep more than half of it receive copies.
         cache_limit: bytes of made images that are kept, of whatever type, by the key of their bytes; 0: none.

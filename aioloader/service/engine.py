@@ -121,7 +121,7 @@ class ServiceEngine:
         program = Program(
             decoder=ReferenceDecoder(1, self._exif, options.max_pixels, own=self._own),
             stages=self._stages,
-            seed_globals=foreign and options.executor == "process",
+            seed_globals=foreign and options.executor in ("process", "fork"),
             foreign=foreign,
             traced=self._tracer is not None,
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioloader.service.references import Fetch
 
 OVERFLOW = ("wait", "raise")
-EXECUTORS = ("process", "thread")
+EXECUTORS = ("process", "fork", "thread")
 CANNOT_BE_PICKLED = (
     "an image service cannot be pickled, because its workers and memory belong to this process: each process needs its "
     "own, and a processor cannot contain one"

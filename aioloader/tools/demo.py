@@ -54,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-workers", type=natural, metavar="N", help="number of workers; without it one per core"
     )
     parser.add_argument(
-        "--executor", choices=("process", "thread", "inline"), default="process", help="where to decode"
+        "--executor",
+        choices=("process", "fork", "thread", "inline"),
+        default="process",
+        help="where to decode",
     )
     parser.add_argument(
         "--out", default="aioloader-sheet.png", metavar="PNG", help="image file to draw the batch to"
@@ -268,7 +271,7 @@ async def stream(
         epochs: passes over the data.
         size: side of the crops in pixels.
         num_workers: number of workers; None: one per core.
-        executor: "process", "thread" or "inline".
+        executor: "process", "fork", "thread" or "inline".
         sheet: path of the contact sheet of the first batch; None: none is written.
 
     Raises:

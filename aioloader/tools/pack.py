@@ -242,7 +242,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--executor",
-        choices=("thread", "process", "inline"),
+        choices=("thread", "process", "fork", "inline"),
         help="kind of workers (default: thread; inline if files are only copied and --num-workers is not given)",
     )
     group.add_argument(

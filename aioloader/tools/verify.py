@@ -363,7 +363,7 @@ def check(
     Args:
         dataset: dataset of images and labels, such as `ValidImages`.
         num_workers: workers of the loader; None: one per core.
-        executor: "process", "thread" or "inline".
+        executor: "process", "fork", "thread" or "inline".
         tick: called with the number of images done so far.
 
     Raises:
@@ -602,7 +602,7 @@ def check_samples(
         dataset: over shards whose samples can be found.
         max_pixels: larger images count as damaged; None for no limit.
         num_workers: workers of the loader; None: one per core.
-        executor: "process", "thread" or "inline".
+        executor: "process", "fork", "thread" or "inline".
         tick: called with the number of samples done so far.
 
     Returns:

@@ -19,7 +19,17 @@ def _surroundings() -> tuple[Any, ...]:
     return os.getcwd(), sys.path.copy(), variables
 
 
-@pytest.fixture(params=["inline", "thread", "process"])
+# Tests use loaders in threads, and import JAX, which warns of every fork.
+FORK = pytest.param(
+    "fork",
+    marks=[
+        pytest.mark.slow,
+        pytest.mark.filterwarnings("ignore::aioloader.errors.ForkWarning", "ignore:os.fork:RuntimeWarning"),
+    ],
+)
+
+
+@pytest.fixture(params=["inline", "thread", "process", FORK])
 def executor(request: pytest.FixtureRequest) -> str:
     """Return the name of an executor, each in turn."""
     name: str = request.param

@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aioloader.errors import LoaderClosedError
+from aioloader.executors.foreign_generators import find_classes
 from aioloader.executors.process.child import end_all, sent_program
 from aioloader.executors.process.handle import CLOSED_AT_START, ProcessHandle, SharedParts, stacks_of
 from aioloader.executors.process.messages import CURRENT, PLACE, stage_names
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
+from aioloader.executors.transport import know_classes
 from aioloader.executors.worker_table import CLOSE_S, SupervisedExecutor, WorkerTable
 from aioloader.foundation.concurrency import deferred
-from aioloader.foundation.forks import ForkGuard
+from aioloader.foundation.forks import ForkGuard, is_alone
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
@@ -46,10 +48,13 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
         timeout: seconds without progress on a sample after which its worker is ended.
         pool: idle processes that are taken before new ones are started, and where the processes go at the end.
         inherited: parts of the program, such as its dataset, that are not sent: the workers are forks of this process,
-            and have them. None: the workers are new interpreters, and all is sent.
+            and have them. Empty: the parts that the caller has made. None: the workers are new interpreters, and all
+            is sent.
+        alone: a worker is a fork only if this process `is_alone` when it is started, else a new interpreter. All is
+            sent.
 
     Attributes:
-        kind: "process".
+        kind: "fork" if all workers are forks, else "process".
         maps_files: workers inherit descriptors, so that a program's `maps` work there.
         started: set when all workers have been started, or one cannot be.
 
@@ -57,7 +62,6 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
         ValueError: `workers` is out of its range, or forks are to come from a pool.
     """
 
-    kind = "process"
     maps_files = True
 
     def __init__(
@@ -67,12 +71,14 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
         *,
         pool: WorkerPool | None = None,
         inherited: Sequence[object] | None = None,
+        alone: bool = False,
     ) -> None:
         if not 1 <= workers <= MAX_WORKERS:
             raise ValueError(f"workers must be 1 to {MAX_WORKERS}, got {workers}")
         if pool is not None and inherited is not None:
             raise ValueError("the processes of a pool are not forks: leave pool or inherited out")
         self._inherited = inherited
+        self._alone = alone
         self.started = threading.Event()
         self._pool = pool
         self._starting = threading.RLock()
@@ -87,8 +93,15 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
     def workers(self) -> int:
         return self._table.count
 
+    @property
+    def kind(self) -> str:
+        return "process" if self._inherited is None or self._alone else "fork"
+
     def open(self, program: Program, memory: SlabMemory) -> None:
         self._program = program
+        if self.kind == "fork":
+            self._inherited = self._inherited or _parts_of_caller(program)
+            know_classes(find_classes(self._inherited))
         self._table.raises = program.raises
         self._shared = SharedParts(
             self._table,
@@ -168,8 +181,9 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
             shared.control[handle.slot] = 0
             maps = self._program.maps
             fds = () if maps is None else maps.fds
+            inherited = self._inherited if not self._alone or is_alone() else None
             if self._pool is None:
-                handle.start(self._sent, shared.memory, fds, inherited=self._inherited)
+                handle.start(self._sent, shared.memory, fds, inherited=inherited)
             else:
                 handle.start(self._sent, shared.memory, fds, self._pool.take)
             if self._table.closed:  # by the garbage collector, in this thread
@@ -226,6 +240,13 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
                 pool.put(child)
 
 
+def _parts_of_caller(program: Program) -> list[object]:
+    """Return the parts of a program that need not be picklable where workers are forks."""
+    stages = [*program.stages, *(stage for segment in program.later for stage in segment)]
+    parts = [program.dataset, program.batchify, *(stage for stage in stages if not stage.native)]
+    return [part for part in parts if part is not None]
+
+
 class WorkerPool:
     """Worker processes that several loaders use one after the other: a new loader sends them its program.
 
@@ -240,6 +261,8 @@ class WorkerPool:
     of the pool needs a few milliseconds. When a loader is closed, its workers go back to the pool. A loader that finds
     too few starts more, so loaders may also be open at the same time: each has workers for itself. Batches do not
     depend on it.
+
+    The processes are new interpreters: forks would keep the memory of the loaders that were open when they started.
 
     What your code leaves in a worker stays there, as in a thread pool: modules are not imported again when they change,
     and global variables keep their values. A worker that died or hung, or that could not load its program, does not go

@@ -29,6 +29,7 @@ from aioloader.datasets.resolve import resolve
 from aioloader.errors import NotResumableError, OutputError, SampleError, StalledError, WorkerError
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.foundation.error_log import add_note
+from aioloader.foundation.forks import has_cuda_context
 from aioloader.interop.torch._items import (
     Items,
     WorkerSetup,
@@ -368,9 +369,11 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         if self._forks and isinstance(items, Items):
             parts = [self.dataset, collate_fn, worker_init_fn]
             self._forked = ProcessExecutor(self.num_workers, timeout, inherited=parts)
+        # Datasets of this project need no forks, which a script has to ask for.
+        own_forks = self._forks and self.multiprocessing_context is not None and not has_cuda_context()
         engine: sync.DataLoader[Any] = sync.DataLoader(
             items,
-            executor=self._forked or "process",
+            executor=self._forked or ("fork" if own_forks else "process"),
             batch_sampler=order,
             batchify_fn=batchify,
             num_workers=self.num_workers,

@@ -419,7 +419,7 @@ OWN: dict[str, Parameter] = {
         "pass, checked after 1,000 records and at its end; None: any number. Not in MXNet.",
     ),
     "executor": _choice(
-        ("process", "thread", "inline"), 'Kind of the workers; "inline" has none. Not in MXNet.'
+        ("process", "fork", "thread", "inline"), 'Kind of the workers; "inline" has none. Not in MXNet.'
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Tests of the executors' contract: the same chunk has the same result in all four executors."""
+"""Tests of the executors' contract: the same chunk has the same result in all executors."""
 
 import contextlib
 import os
@@ -146,6 +146,7 @@ EXECUTORS = {
     "inline": InlineExecutor,
     "thread": lambda: ThreadExecutor(2),
     "process": lambda: ProcessExecutor(2),
+    "fork": lambda: ProcessExecutor(2, inherited=()),
     "ray": lambda: RayExecutor(2),
 }
 RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")])  # Ray's own warnings
@@ -157,7 +158,7 @@ def ray_cluster():
         yield
 
 
-@pytest.fixture(params=["inline", "thread", "process", RAY])
+@pytest.fixture(params=["inline", "thread", "process", "fork", RAY])
 def bench(request):
     benches = []
     if request.param == "ray":

@@ -25,6 +25,7 @@ CASES = [
     ("folder", "thread", 5, "asyncio"),
     ("rec", "process", 1, "trio"),
     ("folder", "process", 5, "asyncio"),
+    ("rec", "fork", 2, "asyncio"),
 ]
 
 

@@ -71,6 +71,8 @@ def ended(program):
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
                 ("process", "async", False),
+                ("fork", "async", True),
+                ("fork", "blocking", False),
                 ("thread", "async", True),
                 ("thread", "blocking", False),
                 ("inline", "async", False),
@@ -91,7 +93,7 @@ def test_ctrl_c_ends_a_program_that_loads(executor, face, group, leftovers):
     try:
         assert program.stdout.readline() == "loading\n"
         workers = psutil.Process(program.pid).children(recursive=True)
-        assert len(workers) == (executor == "process")
+        assert len(workers) == (executor in ("process", "fork"))
         # A terminal sends it to the whole foreground group.
         (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
         out, err = ended(program)
