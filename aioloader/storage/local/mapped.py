@@ -208,8 +208,8 @@ _MOST_FILES = 16
 _COPIED_SHARE = 8
 # Filling new slab memory takes 0.64 ms a megabyte, and the loop is held as long.
 _PIECE_NBYTES = 1 << 20
-# On average; of longer records the copies cost more than they save.
-_MOST_COPIED_NBYTES = 16 << 10
+# On average; copies of longer records cost more than they save in the first epoch.
+_MOST_COPIED_NBYTES = 2 << 10
 _ALIGNMENT = 64
 _TICK_NS = 20_000_000
 # A shorter record is read in the time that it takes to find out whether it is in memory.
