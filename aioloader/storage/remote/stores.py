@@ -16,6 +16,7 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from aioloader.errors import ForkedError, MissingPackageError, RemoteWriteError
 from aioloader.foundation.forks import ForkGuard
@@ -213,6 +214,8 @@ _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
 _FROM_ENVIRONMENT = {"s3": s3, "gs": google, "az": azure, "abfs": azure, "abfss": azure}
 _options: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
+# Stores in use, by all that they were opened with: 16 files that are opened at a time share one, and its connections.
+_in_use: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _guard: ForkGuard | None = None  # of the library's threads
 
 
@@ -284,7 +287,7 @@ def _most_stores() -> int:
 def _open(
     base: str, url: str, retries: Mapping[str, Any] = _NO_RETRIES, headers: Mapping[str, str] | None = None
 ) -> Any:
-    """Open a store.
+    """Open a store, or return the one that was opened in the same way and is still in use.
 
     Args:
         base: the store's URL, see `urls.locate`.
@@ -310,11 +313,16 @@ def _open(
         known = BUCKETS[scheme]
         base = known + base[len(scheme) :]
         make, endpoint = from_url, _FROM_ENVIRONMENT[known](options, os.environ)
-    try:
-        return make(base, client_options=_client_options(endpoint, client), **options)
-    except Exception as error:
-        # Nothing was sent yet: an error now, such as a missing account name, cannot be fixed by a retry.
-        raise ValueError(str(error).partition("\n")[0]) from error
+    options["client_options"] = _client_options(endpoint, client)
+    key = repr((base, options))
+    store = _in_use.get(key)
+    if store is None:
+        try:
+            store = _in_use[key] = make(base, **options)
+        except Exception as error:
+            # Nothing was sent yet: an error now, such as a missing account name, cannot be fixed by a retry.
+            raise ValueError(str(error).partition("\n")[0]) from error
+    return store
 
 
 class _StoreKey(NamedTuple):
@@ -324,7 +332,7 @@ class _StoreKey(NamedTuple):
 
 
 class Stores:
-    """Stores of one byte source, with their connections. Can be pickled; the copy opens its own."""
+    """Stores of one byte source, with their connections; others may use them, too. Can be pickled."""
 
     def __init__(self) -> None:
         self._stores: LRUCache[_StoreKey, Any] = LRUCache(_most_stores())
@@ -369,7 +377,7 @@ class Stores:
         return store, location.path
 
     def close(self) -> None:
-        """Close idle connections; the others are closed when they become idle."""
+        """Close idle connections that nobody else uses; the others are closed when they become idle."""
         self._stores.clear()
         self._latest = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioloader.storage.remote import configure
-from aioloader.storage.remote.stores import azure, google, options_for, s3, shared_profile
+from aioloader.storage.remote.stores import Stores, azure, google, options_for, s3, shared_profile
 
 
 @pytest.fixture
@@ -144,3 +145,23 @@ def test_the_longest_prefix_counts_and_no_other(request: pytest.FixtureRequest) 
     assert options_for("s3://bucket/x") == {"region": "b"}
     configure("s3://bucket/deep/")
     assert options_for("s3://bucket/deep/x") == {"region": "b"}
+
+
+def test_a_store_in_use_is_shared() -> None:
+    pytest.importorskip("obstore", reason="needs obstore")
+    url, place = "http://127.0.0.1:9/a", "http://127.0.0.1:9/"
+    one, other = Stores(), Stores()
+    store, _ = one.find(url)
+    assert other.find(f"{place}b")[0] is store
+    assert other.find(url, '"of a version"')[0] is not store
+    configure(place, client_options={"default_headers": {"name": "value"}})
+    try:
+        assert Stores().find(url)[0] is not store
+    finally:
+        configure(place)
+    used = weakref.ref(store)
+    del store
+    one.close()
+    assert used() is not None
+    other.close()
+    assert used() is None
