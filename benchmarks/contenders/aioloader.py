@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 # Lazy imports of the workers and of the loop's process, done early: imports are not part of the measurement.
+import anyio.lowlevel
 import cv2
 import numpy as np
 import simplejpeg
@@ -43,6 +45,8 @@ PACKAGES = ("aioloader", "numpy", "opencv-python-headless", "simplejpeg", "turbo
 
 assert cv2.__version__
 assert simplejpeg.__name__
+assert aioloader.ImageRecordDataset  # which imports its module
+asyncio.run(anyio.lowlevel.checkpoint())  # which imports the part of anyio for asyncio
 
 
 def supports(case: Case, variant: str) -> str | None:
