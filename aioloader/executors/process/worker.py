@@ -310,13 +310,21 @@ class _Worker:
         nbytes: its size.
         slot: this worker's row of the control memory.
         inherited: parts of the program that this process has as a fork of the core's.
+        collect_at: first threshold of the garbage collector once the program is loaded, if it is 0 until then.
     """
 
     def __init__(
-        self, sock: socket.socket, memory_fd: int, nbytes: int, slot: int, inherited: Sequence[object] = ()
+        self,
+        sock: socket.socket,
+        memory_fd: int,
+        nbytes: int,
+        slot: int,
+        inherited: Sequence[object] = (),
+        collect_at: int = 0,
     ) -> None:
         self.sock = sock
         self.inherited = inherited
+        self.collect_at = collect_at
         self.memory_fd = memory_fd
         self.memory = memory = mmap.mmap(memory_fd, nbytes)
         os.set_inheritable(memory_fd, False)
@@ -335,6 +343,7 @@ class _Worker:
         self.control.release()
         self._private_after_fork = _nothing
         memory, self.memory = self.memory, mmap.mmap(-1, 1)
+        gc.unfreeze()
         gc.collect()
         with contextlib.suppress(BufferError):  # the caller's code has kept a view
             memory.close()
@@ -373,6 +382,9 @@ class _Worker:
             loaded = receive(program, places, self.inherited)
             self.stages = {name: number for number, name in enumerate(stage_names(loaded))}
             self.runner = Runner(loaded, self.memory, spills=True)
+            if not gc.get_threshold()[0]:  # and nothing that was imported has set it
+                gc.freeze()
+                gc.set_threshold(self.collect_at)
         except BaseException as error:
             self.send(("failed", portable_error(error)))
             return
@@ -431,6 +443,7 @@ def main(
     parent: int,
     stack_fd: int = -1,
     inherited: Sequence[object] = (),
+    collect_at: int = 0,
 ) -> None:
     """Serve the core until it closes the socket.
 
@@ -442,6 +455,7 @@ def main(
         parent: process number of the core.
         stack_fd: descriptor to write Python stacks to, or -1.
         inherited: parts of the first program that this process has as a fork of the core's.
+        collect_at: see `_Worker`.
     """
     global _slot
     _slot = slot
@@ -453,7 +467,7 @@ def main(
     sock = socket.socket(fileno=fd)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sock, messages, parent, stack_fd), daemon=True).start()
-    worker = _Worker(sock, memory_fd, nbytes, slot, inherited)
+    worker = _Worker(sock, memory_fd, nbytes, slot, inherited, collect_at)
 
     def forked() -> None:
         worker.forked()
