@@ -193,6 +193,12 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         return bool(method == "fork")
 
     @property
+    def _executor_of_own(self) -> str:
+        """Return the executor for a dataset of this project, which needs no forks: a script has to ask for them."""
+        asked = self.multiprocessing_context is not None and not has_cuda_context()
+        return "fork" if self._forks and asked else "process"
+
+    @property
     def _is_stream(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
 
@@ -369,11 +375,9 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         if self._forks and isinstance(items, Items):
             parts = [self.dataset, collate_fn, worker_init_fn]
             self._forked = ProcessExecutor(self.num_workers, timeout, inherited=parts)
-        # Datasets of this project need no forks, which a script has to ask for.
-        own_forks = self._forks and self.multiprocessing_context is not None and not has_cuda_context()
         engine: sync.DataLoader[Any] = sync.DataLoader(
             items,
-            executor=self._forked or ("fork" if own_forks else "process"),
+            executor=self._forked or self._executor_of_own,
             batch_sampler=order,
             batchify_fn=batchify,
             num_workers=self.num_workers,

@@ -268,3 +268,12 @@ def test_a_fork_that_the_system_refuses_is_a_named_error(ours, monkeypatch, left
     loader.close()
     assert next(iter(loader)).tolist() == [1, 2]
     loader.close()
+
+
+def test_own_datasets_are_read_by_forks_only_if_the_script_asks(ours, photo_rec):
+    records = aioloader.RecordFileDataset(photo_rec)
+    for context, executor in ((None, "process"), ("fork", "fork"), ("spawn", "process")):
+        loader = ours(records, 4, num_workers=1, collate_fn=list, multiprocessing_context=context)
+        assert [each for batch in loader for each in batch] == [records[i] for i in range(len(records))]
+        assert loader.stats().executor == executor
+        loader.close()
