@@ -27,17 +27,20 @@ from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import NO_CROP, NO_INDEX, NOT_JPEG, RAW
 from aioloader.jpeg.cut import scale_for
 from aioloader.rng import VIEW_DOMAIN, Rng
+from aioloader.transforms.antialias import resize_antialiased
 from aioloader.transforms.base import Compose, TransformCall, bind, is_native, works_in_place
 from aioloader.transforms.geometry import (
     BorderedBox,
     Crop,
     CropResize,
     RandomHorizontalFlip,
+    RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
 )
 from aioloader.transforms.interpolation import (
     CUBIC,
+    FILTERED,
     LANCZOS,
     LINEAR,
     NEAREST,
@@ -415,10 +418,12 @@ class _DecodeCrop(DecodeOp):
         self._error: ValueError | None = None
         self.size = self._size = crop.size
         self._code = crop.code
-        # `finish` then does the same as `resize_image` for colour and a fixed interpolation, without its checks.
+        # `resize` then does the same as `resize_image` for colour and a fixed interpolation, without its checks.
         plain = type(crop).fit is Crop.fit and self._code in _OPENCV[crop.antialias]
-        self.row = (*crop.size, 3) if plain else None
+        filtered = type(crop) is RandomResizedCrop and crop.antialias and self._code in FILTERED
+        self.row = (*crop.size, 3) if plain or filtered else None
         self._resize = cv2.resize
+        self._kernel = FILTERED[self._code] if filtered else ""
 
     def decode(self, image: LazyImage, rng: Rng, out: Array | None) -> Array:
         try:
@@ -456,7 +461,10 @@ class _DecodeCrop(DecodeOp):
         return pixels[y : y + height, x : x + width]
 
     def resize(self, region: Array, out: Array) -> None:
-        self._resize(region, self._size[::-1], dst=out, interpolation=self._code)
+        if self._kernel:
+            resize_antialiased(region, self._size, out, kernel=self._kernel)
+        else:
+            self._resize(region, self._size[::-1], dst=out, interpolation=self._code)
 
 
 class _DecodeRectangle(DecodeOp):

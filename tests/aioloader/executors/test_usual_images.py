@@ -166,7 +166,11 @@ def test_samples_and_errors_are_those_of_the_general_way(
 
 
 @with_cases(
-    ("chain", "kind"), [("flip", "jpeg-420"), ("flip", "jpeg-grey"), ("nothing", "exif-1"), ("crop", "raw")]
+    ("chain", "kind"),
+    [
+        *(("flip", "jpeg-420"), ("flip", "jpeg-grey"), ("nothing", "exif-1")),
+        *(("crop", "raw"), ("crop, antialiased", "raw")),
+    ],
 )
 def test_usual_images_need_few_calls(monkeypatch: pytest.MonkeyPatch, chain: str, kind: str) -> None:
     stages = tuple(Stage(fn, first=True) for fn in CHAINS[chain])
