@@ -24,7 +24,7 @@ def _load() -> tuple[ModuleType | None, str]:
     try:
         import aioloader._native as _native
     except ModuleNotFoundError:
-        return None, "it was not built, because there was no C compiler"
+        return None, "it was not built"
     except ImportError as error:
         return None, f"it cannot be loaded: {error}"
     if _native.INTERFACE != _INTERFACE:

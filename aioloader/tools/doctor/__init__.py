@@ -90,8 +90,11 @@ def _software(facts: Facts) -> Iterator[Advice]:
             f"aioloader's compiled part is not used: {software.native_absence}",
             "antialiased resizing, the default of random crops, takes seven times as long, and making a crop index a "
             "hundred times; the results are the same",
-            "install a C compiler and Python's headers (Debian: apt install gcc python3-dev), then install aioloader "
-            "again with AIOLOADER_NATIVE=1, which makes a build without it an error",
+            "unset AIOLOADER_NATIVE"
+            if software.variables.get("AIOLOADER_NATIVE") == "0"
+            else "install a C compiler and Python's headers (Debian: apt install gcc python3-dev), then install "
+            "aioloader again with AIOLOADER_NATIVE=1, which makes a build without it an error; in a checkout, run "
+            "python native/build.py",
         )
     if facts.shared.memfd and software.system.startswith("Linux") and not software.native_reads:
         yield Advice(

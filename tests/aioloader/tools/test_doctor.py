@@ -180,9 +180,14 @@ NOTES = {
     "Docker's shared memory": (changed("shared", size=64 << 20), "/dev/shm has 64.0 MiB", "--shm-size"),
     "no native reads": (changed("software", native_reads=False), "reads many records at once", "io_setup"),
     "no compiled part": (
-        changed("software", native_absence="it was not built, because there was no C compiler"),
+        changed("software", native_absence="it was not built"),
         "compiled part is not used: it was not built",
         "AIOLOADER_NATIVE=1",
+    ),
+    "a compiled part that is forbidden": (
+        changed("software", native_absence="it is forbidden", variables={"AIOLOADER_NATIVE": "0"}),
+        "compiled part is not used: it is forbidden",
+        "unset AIOLOADER_NATIVE",
     ),
     "threads": (
         changed("software", variables={"OMP_NUM_THREADS": "8"}),
