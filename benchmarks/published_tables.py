@@ -36,6 +36,8 @@ _PEERS = {
     "SPDL": "spdl/opencv spdl/plain",
     "WebDataset": "webdataset",
     "LitData": "litdata",
+    "Energon": "energon",
+    "LanceDB": "lancedb/streaming lancedb/permutation",
     "torch": "torch/pillow torch/torchvision torch/workers torch/plain torch/bulk",
     "torch, OpenCV": "torch/opencv",
     "MXNet": "mxnet/ImageRecordIter mxnet/ImageRecordIter-x2 mxnet/gluon mxnet/NDArrayIter",
