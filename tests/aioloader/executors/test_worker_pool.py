@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -55,6 +56,8 @@ def test_the_next_loader_has_the_processes_of_the_last_one(leftovers: object) ->
             assert set(next(iter(loader))[1].tolist()) == first
         assert pool.idle == 1
         assert run(numbers(), pool) == (list(range(N)), first)
+        # Garbage is collected as here, once the first program is loaded.
+        assert run(numbers(lambda value: (value, gc.get_threshold()[0])), pool)[1] == {gc.get_threshold()[0]}
     assert pool.idle == 0
 
 
