@@ -123,8 +123,8 @@ else:
 
     def usage() -> tuple[float, int]:
         """Return the CPU seconds of this thread, and how often it stopped to wait: for a file, a lock, or a sleep."""
-        used = getrusage(RUSAGE_THREAD)
-        return used.ru_utime + used.ru_stime, used.ru_nvcsw
+        # The seconds in `getrusage` are those of the last tick: of a chunk they would lack 2 ms.
+        return time.thread_time(), getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
 # Streams whose first words are drawn together.
