@@ -50,6 +50,14 @@ def loop_notifier(loop: Any = None) -> Notify:
     return notify
 
 
+async def turn(loop: Any) -> None:
+    """Let the other tasks of the running loop run once; `loop` is anyio's native token of it."""
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        await asyncio.sleep(0)  # a checkpoint of anyio does the same with ten calls more
+    else:
+        await anyio.lowlevel.checkpoint()
+
+
 class Notification:
     """Condition that tasks wait for: `set` wakes the tasks that wait now, and later ones wait for the next `set`.
 

@@ -504,18 +504,19 @@ class WorkCounters:
         self.decode_s += other.decode_s
         self.transform_s += other.transform_s
         self.collate_s += other.collate_s
-        for name, seconds in other.transforms.items():
-            self.transforms[name] = self.transforms.get(name, 0.0) + seconds
+        # Most are empty, and a call for each would be several for every answer.
+        for name in other.transforms:
+            self.transforms[name] = self.transforms.get(name, 0.0) + other.transforms[name]
         self.work_s += other.work_s
         self.longest_s = max(self.longest_s, other.longest_s)
         self.cpu_s += other.cpu_s
         self.pauses += other.pauses
-        for name, seconds in other.awaited.items():
-            self.awaited[name] = self.awaited.get(name, 0.0) + seconds
-        for path, count in other.bad_entries.items():
-            self.bad_entries[path] = self.bad_entries.get(path, 0) + count
-        for key, count in other.decodes.items():
-            self.decodes[key] = self.decodes.get(key, 0) + count
+        for name in other.awaited:
+            self.awaited[name] = self.awaited.get(name, 0.0) + other.awaited[name]
+        for path in other.bad_entries:
+            self.bad_entries[path] = self.bad_entries.get(path, 0) + other.bad_entries[path]
+        for key in other.decodes:
+            self.decodes[key] = self.decodes.get(key, 0) + other.decodes[key]
         self.measured_crops += other.measured_crops
         self.crop_pixels += other.crop_pixels
         self.read_pixels += other.read_pixels

@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from aioloader.errors import LoaderClosedError, single
-from aioloader.foundation.concurrency import TURN_S, Notification, deferred, loop_notifier
+from aioloader.foundation.concurrency import TURN_S, Notification, deferred, loop_notifier, turn
 from aioloader.foundation.protocols import defines_first
 from aioloader.pipeline.batch_task import BatchTask
 from aioloader.pipeline.collate import Delivery
@@ -305,6 +305,9 @@ class EpochRunner:
 
     async def next(self) -> Delivery | None:
         """Return the next batch in order, or None at the end of the epoch."""
+        if self._reorder.ready:
+            # While a caller takes what is ready without a wait, no answer would be read and no other batch begun.
+            await turn(self.loop)
         while True:
             delivery = self._reorder.pop()
             if delivery is not None:

@@ -155,8 +155,9 @@ def base_indices(items: ItemSource, indices: IntArray) -> tuple[IntArray, IntArr
         IndexError: an index is outside of the dataset.
     """
     length = items.length
-    lowest = indices.min() if len(indices) else 0
-    if len(indices) and not -length <= lowest <= indices.max() < length:
+    # `indices.min()` and `indices.max()` make two more calls each.
+    lowest = np.minimum.reduce(indices) if len(indices) else 0
+    if len(indices) and not -length <= lowest <= np.maximum.reduce(indices) < length:
         bad = indices[(indices < -length) | (indices >= length)][0]
         raise IndexError(
             f"the sampler returned index {bad}, but {items.name} has {length} items: make the sampler from this dataset"

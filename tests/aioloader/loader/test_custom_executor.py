@@ -254,3 +254,19 @@ def test_a_batch_takes_three_turns_of_the_loop():
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Counted())) as runner:
         assert runner.run(count()) < 4 * 200
+
+
+@on_both_loops
+async def test_batches_begin_while_a_caller_takes_ready_ones_without_a_wait():
+    executor = Direct()
+    async with AsyncDataLoader(Numbers(40), 4, executor=executor, prefetch=4) as loader:
+        batches = aiter(loader)
+        await anext(batches)
+        while len(executor.begun) < 5:
+            await anyio.sleep(0.001)
+        await anyio.wait_all_tasks_blocked()
+        assert executor.begun == [0, 1, 2, 3, 4]
+        for _ in range(3):
+            await anext(batches)
+        # Those of the last two may still begin: trio chooses which of two tasks runs first.
+        assert executor.begun[5:] in ([5], [5, 6])
