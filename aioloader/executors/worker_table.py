@@ -261,8 +261,12 @@ class WorkerTable(Generic[H]):
         batch = BatchRun(done)
         for chunk in chunks:
             batch.attempts.append(Attempt(batch, chunk, chunk))
-        for attempt in batch.attempts[:]:
-            self._submit(attempt)
+        try:
+            for attempt in batch.attempts[:]:
+                self._submit(attempt)
+        except BaseException:
+            self._abandon(batch)
+            raise
         return functools.partial(self._abandon, batch)
 
     def _submit(self, attempt: Attempt) -> None:

@@ -65,7 +65,7 @@ _SPARE = 8
 _USUAL_SHARE = 0.049
 # Limits of the layout: the interval has 8 bits, and the starts of rows 32 bits, in which they are counted in bits.
 _MOST_INTERVAL = (1 << 8) - 1
-_MOST_NBYTES = (1 << 29) - 1
+MOST_NBYTES = (1 << 29) - 1
 
 # Lanes of a checksum: not a power of two, so that pages that changed places are noticed.
 _LANES = 509
@@ -236,14 +236,11 @@ def encode_entry(data: Any, points: ScanPoints, *, interval: int | None = None) 
             4.9 % of the JPEG's bytes.
 
     Raises:
-        NotIndexableError: the JPEG's codes are too unusual, or it is so small that an index does not pay, or it has
-            512 MiB or more.
+        NotIndexableError: the JPEG's codes are too unusual, or it is so small that an index does not pay.
         ValueError: `interval` is not allowed.
     """
     if interval is not None and not 1 <= interval <= _MOST_INTERVAL:
         raise ValueError(f"interval must be 1 to {_MOST_INTERVAL}, got {interval!r}")
-    if len(data) > _MOST_NBYTES:
-        raise NotIndexableError("it has 512 MiB or more")
     frame, scan = points.frame, points.scan
     components = scan.blocks[-1].component + 1
     tables, literal = _tables(points)

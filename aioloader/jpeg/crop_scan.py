@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from aioloader.foundation.native import native
-from aioloader.jpeg.crop_entry import ScanPoints, encode_entry
+from aioloader.jpeg.crop_entry import MOST_NBYTES, ScanPoints, encode_entry
 from aioloader.jpeg.frame import EOI, RST0, read_frame
 from aioloader.jpeg.huffman import AC, NotIndexableError, codes, read_scan_tables
 
@@ -86,6 +86,8 @@ def scan_points(data: bytes | memoryview) -> ScanPoints:
     Raises:
         NotIndexableError: as for `build_entry`.
     """
+    if len(data) > MOST_NBYTES:  # before memory for it is allocated
+        raise NotIndexableError("it has 512 MiB or more")
     frame = read_frame(data)
     if frame is None:
         raise NotIndexableError(

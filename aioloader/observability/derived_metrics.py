@@ -168,10 +168,11 @@ _ONE_CORE = 1.3
 _MAX_LOCK_WAIT_S = 0.012
 # Workers that are on a core for a smaller share of their time share the cores with other programs.
 HIGH_CPU_SHARE = 0.75
-# A loop that is late for this share of the time, and by this median, is blocked by something. If this process computes
-# for less than the last share of that time, other programs occupy the cores instead.
+# A loop that is late for this share of the time, and by this much now and then, is blocked by something. (The median
+# lag depends on the phase in which it is looked at, if what blocks has a rhythm.) If this process computes for less
+# than the last share of that time, other programs occupy the cores instead.
 _HELD_SHARE = 0.3
-_HELD_LAG_S = 0.005
+_HELD_LAG_S = 0.01
 _HELD_CPU_SHARE = 0.3
 # Fewer batches than this allow no conclusion.
 MIN_BATCHES = 10
@@ -274,7 +275,7 @@ class DerivedMetrics:
         """Return True if the caller waits for a blocked loop; a loop is late also if other programs use the cores."""
         stats = self.stats
         computed = stats.process_cpu_s - (stats.cpu_s if stats.executor == "thread" else 0.0)
-        late = self.held_s() > _HELD_SHARE * self.steady_s and (stats.loop_lag_p50_s or 0.0) > _HELD_LAG_S
+        late = self.held_s() > _HELD_SHARE * self.steady_s and (stats.loop_lag_p99_s or 0.0) > _HELD_LAG_S
         return late and computed > _HELD_CPU_SHARE * self.held_s()
 
     def restarts_each_epoch(self) -> bool:

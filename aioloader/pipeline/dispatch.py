@@ -19,6 +19,7 @@ is cut into as few chunks as keep all workers busy. That depends on how many bat
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -75,10 +76,11 @@ def average_s(before_s: float, result: ChunkResult, samples: int) -> float:
     """Return the seconds of a worker for a sample: those of a result, averaged with `before_s` unless that is 0.
 
     For samples that compute these are CPU seconds: where other programs occupy the cores, chunks do not become small,
-    which would cost even more. Samples that wait for something take a worker's time too.
+    which would cost even more. Samples that wait for something take a worker's time too; whether they do is known on
+    Linux only.
     """
     seconds = result.decode_s + result.transform_s + result.collate_s
-    if result.cpu_s and result.pauses <= _FEW_PAUSES * samples:
+    if sys.platform == "linux" and result.cpu_s and result.pauses <= _FEW_PAUSES * samples:
         seconds = min(seconds, result.cpu_s)
     seconds /= max(1, samples)
     return 0.8 * before_s + 0.2 * seconds if before_s else seconds

@@ -108,19 +108,23 @@ class InlinePipeline:
         plan = self._plan = self._plan or next(self._plans, None)
         if plan is None:
             return None
-        if self._in_memory is not None:
-            begin = perf_counter()
-            gathered = self._in_memory.batch(plan)
-            if gathered is not None:
-                self._plan = None
-                if self._trace is not None:
-                    self._trace.gathered(begin, gathered.samples)
-                return gathered
-        task = BatchTask(self._context, plan, self._source, self._run)
-        if self._trace is not None:
-            self._trace.begin(plan.number, task.timeline)
-        await task.prepare(_no_memory)
-        delivery = await task.complete()
+        try:
+            if self._in_memory is not None:
+                begin = perf_counter()
+                gathered = self._in_memory.batch(plan)
+                if gathered is not None:
+                    self._plan = None
+                    if self._trace is not None:
+                        self._trace.gathered(begin, gathered.samples)
+                    return gathered
+            task = BatchTask(self._context, plan, self._source, self._run)
+            if self._trace is not None:
+                self._trace.begin(plan.number, task.timeline)
+            await task.prepare(_no_memory)
+            delivery = await task.complete()
+        except Exception:
+            self._plan = None  # it would fail again for ever
+            raise
         delivery.timeline = task.timeline
         if self._trace is not None:
             self._trace.end(plan.number, delivery.samples)

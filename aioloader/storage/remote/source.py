@@ -171,6 +171,8 @@ class HeldObjects:
             held = self._objects.get(url)
             if held is not None:
                 held.unread_nbytes = nbytes
+        if nbytes <= 0:
+            self.drop(url)
 
     def drop(self, url: str) -> None:
         """Forget an object; may be called twice."""

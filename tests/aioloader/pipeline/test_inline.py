@@ -42,6 +42,15 @@ def test_an_index_outside_is_refused(bad):
     assert next(batches)[1].tolist() == [10, 20, 30, 40]
     with pytest.raises(IndexError, match=str(bad)):
         next(batches)
+    assert list(batches) == []  # the batch is not made again
+
+
+def test_an_index_outside_of_items_that_are_made_is_refused_once():
+    loader = DataLoader(ArrayDataset(X, Y).transform_first(np.copy), 2, sampler=[1, 99, 2, 3], num_workers=0)
+    batches = iter(loader)
+    with pytest.raises(IndexError, match="99"):
+        next(batches)
+    assert [labels.tolist() for _, labels in batches] == [[20, 30]]
 
 
 def test_a_sampler_whose_block_holds_other_numbers_too():
