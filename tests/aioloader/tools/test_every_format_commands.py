@@ -399,6 +399,7 @@ def test_indexes_are_written_where_they_are_needed(made: SetFormat, folder: Path
     assert err.splitlines()[-1].startswith(str(shards[1]))
 
 
+@pytest.mark.usefixtures("checked")
 def test_crop_indexes_have_every_image_of_the_shards_that_can_be_read(
     made: SetFormat, folder: Path, run: Run
 ) -> None:
