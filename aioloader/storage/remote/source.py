@@ -127,7 +127,10 @@ def scatter(
 
 
 class HeldObjects:
-    """Bytes of objects that were read whole to find their samples, until each sample was read. From any thread.
+    """Bytes of objects that were read whole to find their samples, for the first epoch. From any thread.
+
+    An object is dropped when each of its samples was read, and all are dropped when a sample is read again: then the
+    others are those of other ranks.
 
     Args:
         limit_nbytes: most bytes of all objects together.
@@ -188,8 +191,11 @@ class HeldObjects:
             if held is None or not held.copy(offset, out):
                 return False
             held.unread_nbytes -= len(out)
-        if held.unread_nbytes <= 0:
-            self.drop(url)
+            again = offset in held.read and len(out) > 0
+            held.read.add(offset)
+            done = [*self._objects] if again else [url] if held.unread_nbytes <= 0 else []
+        for each in done:
+            self.drop(each)
         return True
 
 
@@ -206,6 +212,7 @@ class _HeldObject:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = self.unread_nbytes = nbytes
+        self.read: set[int] = set()  # offsets of what was read
         self.begins: list[int] = []
         self.blocks: list[memoryview] = []
 

@@ -58,6 +58,27 @@ def test_an_object_is_dropped_when_all_samples_were_read() -> None:
     assert not held.read(URL, 8, out)
     assert held.read(URL, 5, out)
     assert len(held) == 0
+
+
+def test_an_object_without_samples_is_dropped() -> None:
+    held = HeldObjects(10, 1)
+    assert held.reserve(URL, 10)
+    held.expect(URL, 0)
+    assert len(held) == 0
+    assert held.reserve(URL, 10)
+
+
+def test_all_is_dropped_when_a_sample_is_read_again() -> None:
+    held = HeldObjects(10, 2)
+    for url in (URL, "another"):
+        assert held.reserve(url, 5)
+        held.add(url, 0, b"01234")
+    out = memoryview(bytearray(2))
+    assert held.read(URL, 0, out)
+    assert len(held) == 2
+    assert held.read(URL, 0, out)
+    assert len(held) == 0
+    assert held.reserve(URL, 10)
     assert not held.read(URL, 1, out)
     held.add(URL, 0, b"late")
     held.drop(URL)
