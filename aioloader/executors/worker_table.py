@@ -261,12 +261,8 @@ class WorkerTable(Generic[H]):
         batch = BatchRun(done)
         for chunk in chunks:
             batch.attempts.append(Attempt(batch, chunk, chunk))
-        try:
-            for attempt in batch.attempts[:]:
-                self._submit(attempt)
-        except BaseException:
-            self._abandon(batch)
-            raise
+        for attempt in batch.attempts[:]:
+            self._submit(attempt)
         return functools.partial(self._abandon, batch)
 
     def _submit(self, attempt: Attempt) -> None:
@@ -310,7 +306,13 @@ class WorkerTable(Generic[H]):
             if not places:
                 return
             handle = self.handles[(places & -places).bit_length() - 1]
-            handle.send(heapq.heappop(self._queue)[2])
+            attempt = heapq.heappop(self._queue)[2]
+            try:
+                handle.send(attempt)
+            except Exception as error:  # whoever calls this may be another batch, or the loop itself
+                handle.running.pop(attempt.number, None)
+                attempt.ended = True
+                self._finish(attempt, error)
             self._note(handle)
 
     def _abandon(self, batch: BatchRun) -> None:

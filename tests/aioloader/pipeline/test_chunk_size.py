@@ -144,3 +144,9 @@ def test_few_chunks_finish_an_epoch_as_early_as_many(workers, batch, sample_s, b
     few, many = simulate(chunk_size, **kind), simulate(for_every_worker, **kind)
     assert few[0] <= 1.001 * many[0]
     assert few[-1] <= 1.05 * many[-1]
+
+
+def test_where_waits_are_not_counted_samples_take_the_time_of_a_clock(monkeypatch):
+    waited = ChunkResult(decode_s=2.0, cpu_s=0.1, pauses=0)  # as it is counted there
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert average_s(0.0, waited, 100) == 0.02
