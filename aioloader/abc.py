@@ -964,7 +964,7 @@ class Executor:
         raise NotImplementedError
 
     def open(self, program: Program, memory: SlabMemory) -> None:
-        """Take the loader's program and slab memory; called once, before anything else."""
+        """Take the loader's program and slab memory; called once, before anything else but `prepare`."""
         raise NotImplementedError
 
     def serving(self) -> AbstractAsyncContextManager[None]:
@@ -1003,6 +1003,9 @@ class Executor:
     def close(self) -> None:
         """End all workers and wait for them, within a second; may be called twice, from any thread."""
         raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Begin to start workers, without waiting for them, because opening the dataset takes long."""
 
     @property
     def kind(self) -> str:

@@ -112,11 +112,17 @@ class LoaderParts:
         """
         options = self._options
         self._cores = 1 if self._gathers else available_cores()
-        items, source = self._open_dataset()
+        executor = self.workers = self._make_executor(owner)
+        try:
+            if self._resolved.reads_ahead:
+                executor.prepare()
+            items, source = self._open_dataset()
+        except BaseException:
+            executor.close()
+            raise
         memory: SlabMemory | None = None
         try:
             memory = SlabMemory(options.memory_limit)
-            executor = self.workers = self._make_executor(owner)
             maps = None
             if self.workers.maps_files and source is not None:
                 mapped = source.mapped()

@@ -324,7 +324,7 @@ class ChildProcess:
     def start(
         self,
         slot: int,
-        memory: SlabMemory,
+        memory: SlabMemory | None = None,
         fds: Sequence[int] = (),
         inherited: Sequence[object] | None = None,
     ) -> None:
@@ -332,7 +332,7 @@ class ChildProcess:
 
         Args:
             slot: row of the control memory.
-            memory: the slab memory.
+            memory: the slab memory; None: the process is idle until it is adopted.
             fds: descriptors.
             inherited: objects that the process has as a fork of this one; None: it is a new interpreter.
         """
@@ -346,7 +346,7 @@ class ChildProcess:
             self._stacks = StackFile()
         self._stacks.clear()
         try:
-            if inherited is not None:
+            if memory is not None and inherited is not None:
                 self.process = self._forked(theirs, slot, memory, inherited)
             else:
                 self.process = self._interpreter(theirs, slot, memory, fds)
@@ -379,17 +379,18 @@ class ChildProcess:
         return ForkedProcess(run)
 
     def _interpreter(
-        self, theirs: int, slot: int, memory: SlabMemory, fds: Sequence[int]
+        self, theirs: int, slot: int, memory: SlabMemory | None, fds: Sequence[int]
     ) -> subprocess.Popen[bytes]:
         assert self._stacks is not None
-        stack_fds = () if self._stacks.fd < 0 else (self._stacks.fd,)
+        memory_fd, nbytes = (-1, 0) if memory is None else (memory.fd, CONTROL_BYTES + memory.limit)
+        own_fds = [fd for fd in (theirs, memory_fd, self._stacks.fd) if fd >= 0]
         environment = {**dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
         # Through a link to the package the workers import it as this process did, so the path is not resolved.
         code = _BOOT.format(
             home=str(Path(__file__).absolute().parents[3]),
             fd=theirs,
-            memory_fd=memory.fd,
-            nbytes=CONTROL_BYTES + memory.limit,
+            memory_fd=memory_fd,
+            nbytes=nbytes,
             slot=slot,
             parent=os.getpid(),
             stack_fd=self._stacks.fd,
@@ -399,7 +400,7 @@ class ChildProcess:
             return subprocess.Popen(
                 [sys.executable, *flags, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs, memory.fd, *stack_fds, *fds),
+                pass_fds=(*own_fds, *fds),
                 env=environment,
                 start_new_session=True,
             )

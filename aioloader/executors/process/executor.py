@@ -10,6 +10,7 @@ A `WorkerPool` keeps idle worker processes, which go from one loader to the next
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioloader.errors import LoaderClosedError
+from aioloader.errors import LoaderClosedError, ThreadStartError, WorkerError
 from aioloader.executors.foreign_generators import find_classes
-from aioloader.executors.process.child import end_all, sent_program
+from aioloader.executors.process.child import ChildProcess, end_all, sent_program
 from aioloader.executors.process.handle import CLOSED_AT_START, ProcessHandle, SharedParts, stacks_of
 from aioloader.executors.process.messages import CURRENT, PLACE, stage_names
 from aioloader.executors.shared_memory import MAX_WORKERS, control_array
@@ -28,6 +29,7 @@ from aioloader.executors.transport import know_classes
 from aioloader.executors.worker_table import CLOSE_S, SupervisedExecutor, WorkerTable
 from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.forks import ForkGuard, is_alone
+from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioloader.abc import Program, SlabMemory
-    from aioloader.executors.process.child import ChildProcess
     from aioloader.executors.transport import SentObject
     from aioloader.foundation.types import WorkerState
 
@@ -81,6 +82,7 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
         self._alone = alone
         self.started = threading.Event()
         self._pool = pool
+        self._idle: list[ChildProcess] = []
         self._starting = threading.RLock()
         self._admin = Threads(1, "aioloader-admin")
         self._copies = Threads(1, "aioloader-copy")
@@ -96,6 +98,22 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
     @property
     def kind(self) -> str:
         return "process" if self._inherited is None or self._alone else "fork"
+
+    def prepare(self) -> None:
+        if self._pool is None and self.kind == "process":
+            with contextlib.suppress(ThreadStartError):
+                start_thread(self._start_idle, "aioloader-prepare")
+
+    def _start_idle(self) -> None:
+        """Start processes until the program is known, which others are started with."""
+        with contextlib.suppress(WorkerError):  # it comes again
+            for slot in range(self._table.count):
+                with self._starting:
+                    if self._table.closed or self._shared is not None:
+                        return
+                    child = ChildProcess()
+                    child.start(slot)
+                    self._idle.append(child)
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         self._program = program
@@ -182,12 +200,13 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
             maps = self._program.maps
             fds = () if maps is None else maps.fds
             inherited = self._inherited if not self._alone or is_alone() else None
-            if self._pool is None:
-                handle.start(self._sent, shared.memory, fds, inherited=inherited)
-            else:
-                handle.start(self._sent, shared.memory, fds, self._pool.take)
+            take = self._take_idle if self._pool is None else self._pool.take
+            handle.start(self._sent, shared.memory, fds, take, inherited)
             if self._table.closed:  # by the garbage collector, in this thread
                 handle.reap()
+
+    def _take_idle(self) -> ChildProcess | None:
+        return self._idle.pop() if self._idle else None
 
     # -- for reports of a stall --------------------------------------------------------------------------------------
 
@@ -219,7 +238,9 @@ class ProcessExecutor(SupervisedExecutor[ProcessHandle]):
             # One that still starts has nothing to finish, and its imports would keep the others from leaving.
             if not handle.ready:
                 handle.child.kill()
-        end_all([handle.child for handle in table.handles], CLOSE_S)
+        for child in self._idle:
+            child.kill()
+        end_all([*(handle.child for handle in table.handles), *self._idle], CLOSE_S)
         self._admin.close()
         self._copies.close()
         if self._shared is not None:

@@ -449,7 +449,7 @@ def main(
 
     Args:
         fd: this worker's end of the socket pair.
-        memory_fd: descriptor of the slab region.
+        memory_fd: descriptor of the slab region; -1: none, until the core sends one ("adopt").
         nbytes: its size.
         slot: this worker's row of the control memory.
         parent: process number of the core.
@@ -467,25 +467,30 @@ def main(
     sock = socket.socket(fileno=fd)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sock, messages, parent, stack_fd), daemon=True).start()
-    worker = _Worker(sock, memory_fd, nbytes, slot, inherited, collect_at)
+    worker: _Worker | None = None
+    if memory_fd >= 0:
+        worker = _Worker(sock, memory_fd, nbytes, slot, inherited, collect_at)
 
     def forked() -> None:
-        worker.forked()
+        if worker is not None:
+            worker.forked()
 
     os.register_at_fork(after_in_child=forked)
     while True:
         kind, *rest = messages.get()
+        if kind == "adopt":
+            numbers, nbytes, _slot, here = rest
+            for number in here:
+                os.set_inheritable(number, False)
+            sent_descriptors.take(dict(zip(numbers[1:], here[1:], strict=True)))
+            worker = _Worker(sock, here[0], nbytes, _slot, collect_at=collect_at)
+            continue
+        assert worker is not None
         if kind == "setup":
             worker.setup(*rest)
         elif kind == "retire":
             chunk = None
             worker.retire()
-        elif kind == "adopt":
-            numbers, nbytes, _slot, here = rest
-            for number in here:
-                os.set_inheritable(number, False)
-            sent_descriptors.take(dict(zip(numbers[1:], here[1:], strict=True)))
-            worker = _Worker(sock, here[0], nbytes, _slot)
         elif kind == "layout":
             layout: RowLayout = pickle.loads(rest[0])
             worker.layouts[layout.number] = layout

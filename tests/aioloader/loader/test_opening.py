@@ -12,6 +12,8 @@ import pytest
 
 import aioloader
 from aioloader.errors import LoaderClosedError
+from aioloader.executors.process.child import ChildProcess
+from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.foundation.opening import current_opening, in_this_opening, limited
 from tests.cases import on_both_loops
 
@@ -122,3 +124,61 @@ def test_threads_of_an_opening_have_its_limits() -> None:
     thread.start()
     thread.join()
     assert found == [(2.0, 1.0, 5.0)]
+
+
+class RemoteFolder(SlowFolder):
+    """The same, as if its files were far away."""
+
+    reads_ahead = True
+
+    def open_source(self) -> Any:
+        self.reads_ahead = False  # they are not
+        return super().open_source()
+
+
+def test_workers_start_while_a_remote_dataset_is_opened(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch, leftovers: Any
+) -> None:
+    folder = RemoteFolder(photo_folder)
+    started: list[ChildProcess] = []
+    both = threading.Event()
+    start = ChildProcess.start
+
+    def starting(child: ChildProcess, *args: Any, **options: Any) -> None:
+        start(child, *args, **options)
+        started.append(child)
+        if len(started) == 2:
+            both.set()
+
+    monkeypatch.setattr(ChildProcess, "start", starting)
+    options = {**OPTIONS, "executor": "process", "num_workers": 2}
+    with aioloader.DataLoader(folder, 4, **options) as loader:
+        batches = iter(loader)
+        assert both.wait(WAIT_S)
+        assert not folder.let_go.is_set()
+        folder.let_go.set()
+        assert sum(map(len, batches)) == len(folder)
+        assert loader.stats().workers == 2
+    assert len(started) == 2
+
+
+def test_workers_of_a_dataset_that_cannot_be_opened_are_ended(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch, leftovers: Any
+) -> None:
+    prepared = threading.Event()
+    prepare = ProcessExecutor._start_idle
+
+    def preparing(executor: ProcessExecutor) -> None:
+        prepare(executor)
+        prepared.set()
+
+    def fail(folder: RemoteFolder) -> Any:
+        assert prepared.wait(WAIT_S)
+        raise OSError("the server is gone")
+
+    monkeypatch.setattr(ProcessExecutor, "_start_idle", preparing)
+    monkeypatch.setattr(RemoteFolder, "open_source", fail)
+    options = {**OPTIONS, "executor": "process", "num_workers": 2}
+    with aioloader.DataLoader(RemoteFolder(photo_folder), 4, **options) as loader:
+        with pytest.raises(OSError, match="the server is gone"):
+            next(iter(loader))
