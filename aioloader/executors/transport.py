@@ -17,7 +17,7 @@ import cloudpickle
 import numpy as np
 
 from aioloader.errors import WorkerError
-from aioloader.executors.file_maps import FilePlace, MappedFiles, dumps
+from aioloader.executors.pickling import FilePlace, MappedFiles, dumps
 from aioloader.foundation.descriptors import anonymous_file, sent_descriptors
 from aioloader.foundation.error_log import (
     TRACEBACK,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aioloader.errors import WorkerError
-from aioloader.executors.file_maps import MappedFiles, Pickler, dumps
+from aioloader.executors.pickling import MappedFiles, Pickler, dumps
 from aioloader.executors.transport import LARGE
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import DataLoader
-from aioloader.executors.file_maps import dumps
+from aioloader.executors.pickling import dumps
 from tests.aioloader.loader.samples import Made
 from tests.cases import with_cases
 

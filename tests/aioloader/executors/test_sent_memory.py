@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import DataLoader
-from aioloader.executors.file_maps import FilePlace, MappedFiles
+from aioloader.executors.pickling import FilePlace, MappedFiles
 from aioloader.executors.transport import LARGE, SentObject, SharedPlace, receive
 from tests.aioloader.executors.test_memory_maps import rows
 from tests.aioloader.loader.samples import Made

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioloader.executors.file_maps import FilePlace
+from aioloader.executors.pickling import FilePlace
 from aioloader.executors.transport import SharedPlace
 from tests.aioloader.executors.test_sent_memory import needs_table, sent
 from tests.aioloader.interop.torch_samples import MARKS
