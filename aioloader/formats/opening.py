@@ -42,10 +42,6 @@ from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.urls import WEB, is_url, join, name_of, path_of, redact_url, scheme_of, sibling
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 

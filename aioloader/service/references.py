@@ -51,7 +51,12 @@ from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
     from aioloader.abc import ByteDataset
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
+    from aioloader.service.object_fetch import ObjectAddress
+    from aioloader.service.web_urls import WebAddress
+
+    # Bytes, key, and whether they are all.
+    _Read = tuple[bytes | bytearray | memoryview, Hashable | None, bool]
 
 
 # Encoded images contain few escapes, if any. Removing them takes a hundred bytes of memory for each.
@@ -261,14 +266,6 @@ class _OpenDataset:
             self._source.close()
             self._source = None
 
-
-if TYPE_CHECKING:
-    from aioloader.foundation.types import Array
-    from aioloader.service.object_fetch import ObjectAddress
-    from aioloader.service.web_urls import WebAddress
-
-    # Bytes, key, and whether they are all.
-    _Read = tuple[bytes | bytearray | memoryview, Hashable | None, bool]
 
 T = TypeVar("T")
 
@@ -622,7 +619,7 @@ class ReferenceReader:
         elif kind == "array":
             data, key = await run(raw_buffer, value), None
         elif kind == "pillow":
-            data, key = await run(_pixels_of, value, name), None
+            data, key = await run(_encoded_pillow, value, name), None
         elif kind == "path":
             assert self._root is not None
             data, key, complete = await run(self._root.read, value, name, first)
@@ -735,7 +732,7 @@ def _digest_of_text(text: str) -> Hashable:
     return ("data", len(text), digest.digest())
 
 
-def _pixels_of(image: Any, name: str) -> memoryview:
+def _encoded_pillow(image: Any, name: str) -> memoryview:
     """Return a Pillow image as encoded bytes.
 
     Raises:
