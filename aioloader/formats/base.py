@@ -120,7 +120,8 @@ class Format:
             format needs no package.
         text: description for lists of what can be read; "": made of name and suffixes.
         noun: what its samples are called.
-        has_fields: its samples have named fields, which commands read from `FileDataset.as_shards`.
+        has_fields: its samples have named fields, which commands read from `FileDataset.as_shards`. False only in this
+            package: `inspect`, `verify` and `index` take other files without fields for record files.
         is_folder: a data set is a folder, and not a list of files.
         index: name of the file by which a folder is a data set; None: there is none.
         part_suffixes: of the files of its folders, which are not opened alone.

@@ -1,8 +1,8 @@
 """The loaders: `AsyncDataLoader`, and its blocking counterpart `DataLoader`.
 
-Both are thin front ends, `async_loader` and `sync_loader`, over `runtime`, which chooses the parts of a loader.
-`planner` makes the plan of each epoch, `checkpoint` records the progress of the caller, and `epoch_iterator` is one
-iteration over the dataset. `aioloader.samplers.epoch_order` computes the order of an epoch.
+Both are thin front ends, `async_loader` and `sync_loader`, over `runtime`, for which `parts` chooses the parts of a
+loader. `planner` makes the plan of each epoch, `checkpoint` records the progress of the caller, and `epoch_iterator` is
+one iteration over the dataset. `aioloader.samplers.epoch_order` computes the order of an epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Images made by an executor: bytes into slab memory, chunks to the workers, results out of it.
+"""Images made by an executor: their bytes are copied into slab memory, chunks are sent to the workers, which decode.
 
 Before that the size of a result is computed from the image's header, or estimated from the results before it.
 """
