@@ -9,6 +9,9 @@ import threading
 from aioloader.errors import ForkRefusedError, ForkWarning
 from aioloader.foundation.caller import warn_caller
 
+# Trio renames a thread while a function runs in it.
+_HARMLESS = ("aioloader-", "Trio thread ")
+
 
 class ForkGuard:
     """Record of the process that made an object."""
@@ -27,14 +30,12 @@ class ForkGuard:
 def threads_beside() -> list[str]:
     """Return the names of the threads that may hold a lock when another one forks this process.
 
-    They are those of Python, without the main thread, this one, and those of this package that run no code of a
-    dataset.
+    They are those of Python, without the main thread, this one, those of this package that run no code of a dataset,
+    and those that trio keeps for ten seconds after a function has run in them.
     """
     own = {threading.get_ident(), threading.main_thread().ident}
     names = [thread.name for thread in threading.enumerate() if thread.ident not in own]
-    return [
-        name for name in names if not name.startswith("aioloader-") or name.startswith("aioloader-worker")
-    ]
+    return [name for name in names if not name.startswith(_HARMLESS) or name.startswith("aioloader-worker")]
 
 
 def has_cuda_context() -> bool:
@@ -56,7 +57,7 @@ def has_cuda_context() -> bool:
 def is_alone() -> bool:
     """Return True if no thread runs in this process, of a library such as CUDA either; False where that is not known.
 
-    The main thread, this one, and those of this package that run no code of a dataset may.
+    Those that `threads_beside` leaves out may.
     """
     try:
         threads = len(os.listdir("/proc/self/task"))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aioloader.executors import ProcessExecutor, WorkerPool
+from tests.executors import OF_FORKS
 
 
 def _surroundings() -> tuple[Any, ...]:
@@ -19,14 +20,7 @@ def _surroundings() -> tuple[Any, ...]:
     return os.getcwd(), sys.path.copy(), variables
 
 
-# Tests use loaders in threads, and import JAX, which warns of every fork.
-FORK = pytest.param(
-    "fork",
-    marks=[
-        pytest.mark.slow,
-        pytest.mark.filterwarnings("ignore::aioloader.errors.ForkWarning", "ignore:os.fork:RuntimeWarning"),
-    ],
-)
+FORK = pytest.param("fork", marks=[pytest.mark.slow, OF_FORKS])
 
 
 @pytest.fixture(params=["inline", "thread", "process", FORK])

@@ -10,8 +10,11 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import numpy as np
 import pytest
 
@@ -183,6 +186,26 @@ def test_other_threads_are_warned_of_by_name(other_thread: str) -> None:
     (warning,) = caught
     assert isinstance(warning.message, ForkWarning)
     assert warning.message.threads == (other_thread,)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_threads_that_trio_keeps_are_warned_of_while_a_function_runs(busy: bool) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        over.wait(20)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, work if busy else begun.set)
+            await anyio.to_thread.run_sync(begun.wait)
+            async with aioloader.AsyncDataLoader(Locked(), 4, executor="fork", num_workers=1) as loader:
+                await anext(aiter(loader))
+            over.set()
+
+    with pytest.warns(ForkWarning, match=r"other threads run \(.* from ") if busy else nullcontext():
+        anyio.run(main, backend="trio")
 
 
 async def test_threads_of_the_loader_itself_are_not(leftovers: Any) -> None:

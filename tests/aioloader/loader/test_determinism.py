@@ -16,7 +16,7 @@ from aioloader import AsyncDataLoader, DataLoader, ImageFolderDataset, ImageReco
 from aioloader.transforms import ColorJitter, Compose, RandomHorizontalFlip, RandomResizedCrop
 from tests.aioloader.loader.samples import Made, digest
 from tests.cases import with_cases
-from tests.executors import pool
+from tests.executors import OF_FORKS, pool
 
 CHAIN = Compose([RandomResizedCrop(48), RandomHorizontalFlip(), ColorJitter(brightness=0.3, saturation=0.3)])
 OPTIONS = {"batch_size": 5, "shuffle": True, "last_batch": "rollover", "seed": 11}
@@ -41,6 +41,7 @@ def expected(dataset):
     return digest([*loader, *loader])
 
 
+@OF_FORKS
 @pytest.mark.parametrize(("dataset", "executor", "workers", "backend"), CASES, indirect=["dataset"])
 def test_async_batches_are_the_same(dataset, expected, executor, workers, backend):
     async def main():
