@@ -4,7 +4,8 @@
 
 Each revision is exported from git and installed in a separate environment, with the same versions of all
 dependencies, and runs its own benchmarks. Each measurement runs in a fresh process. The revisions take turns, and the
-one that begins changes from round to round. Compare the ratios: absolute speed depends on the machine.
+one that begins changes from round to round. Compare the ratios: absolute speed depends on the machine. Where other
+programs run, compare those of the second table, of samples per CPU second of the process and its workers.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioloader.foundation.host_limits import available_cores
+from aioloader.tools.bench import cpu_seconds
 from benchmarks.figures import ratios
 from benchmarks.measurement import in_turns
 from benchmarks.process import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 SIDES = ("before", "after")
 LIMIT = 0.97
@@ -75,7 +77,7 @@ print(json.dumps(found))
 """
 
 RECORD_ITER = """
-import sys, time
+import json, sys, time
 import aioloader.mxnet as mx
 
 rec, cores, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -89,14 +91,23 @@ count, begin = -128, 0.0
 while True:
     for batch in batches:
         count += 64
-        if count <= 0:
-            begin = time.perf_counter()
-        elif time.perf_counter() - begin > seconds:
-            print(count / (time.perf_counter() - begin))
+        now = time.perf_counter()
+        if not count:
+            begin = now
+            print(json.dumps({"event": "timed", "at": now}), flush=True)
+        elif count > 0 and now - begin > seconds:
+            print(json.dumps({"event": "result", "at": now, "images_per_s": count / (now - begin)}), flush=True)
             batches.close()
             sys.exit()
     batches.reset()
 """
+
+
+class Rates(NamedTuple):
+    """Samples per second, and per CPU second of all processes if that is measured."""
+
+    wall: float
+    cpu: float | None = None
 
 
 class Side:
@@ -141,23 +152,23 @@ class Side:
             self._run("-c", PREPARE, json.dumps([photos, str(self._data), names]))[-1]
         )
 
-    def main_job(self, photos: str, seconds: float) -> float:
-        """Return images per second of one epoch of `benchmarks.main_job` that takes about `seconds`."""
+    def main_job(self, photos: str, seconds: float) -> Rates:
+        """Measure one epoch of `benchmarks.main_job` that takes about `seconds`."""
         repeat = str(max(2, round(6 * seconds)))
         words = ("benchmarks.main_job", "--data", photos, "--repeat", repeat, "--seconds", "0.3")
         return self._rate("AsyncDataLoader", *words)
 
-    def service(self, photos: str) -> float:
-        """Return images per second of `AsyncImageService.gather` in `benchmarks.image_service`."""
+    def service(self, photos: str) -> Rates:
+        """Measure `AsyncImageService.gather` in `benchmarks.image_service`."""
         return self._rate("gather", "benchmarks.image_service", "--data", photos, "--small")
 
-    def image_record_iter(self, seconds: float) -> float:
-        """Return images per second of `aioloader.mxnet.io.ImageRecordIter`: float32 crops of 224."""
+    def image_record_iter(self, seconds: float) -> Rates:
+        """Measure `aioloader.mxnet.io.ImageRecordIter`: float32 crops of 224."""
         rec = str(self._data / "images.rec")
-        return float(self._run("-c", RECORD_ITER, rec, str(available_cores()), str(seconds))[-1])
+        return self._timed("-c", RECORD_ITER, rec, str(available_cores()), str(seconds))
 
-    def case(self, name: str, seconds: float) -> float:
-        """Return samples per second of one of `CASES`."""
+    def case(self, name: str, seconds: float) -> Rates:
+        """Measure one of `CASES`."""
         case, variant, setting = CASES[name]
         cores = available_cores()
         request = {
@@ -172,30 +183,46 @@ class Side:
             "times": {"warm": min(0.7, seconds), "timed": seconds, "lag": 0.0, "memory": 0.0},
             "batches": 16,
         }
-        lines = self._run("-m", "benchmarks.contenders.run", json.dumps(request))
-        events = [json.loads(line) for line in lines if line.startswith("{")]
-        return float(next(event["images_per_s"] for event in events if event["event"] == "result"))
+        return self._timed("-m", "benchmarks.contenders.run", json.dumps(request))
 
-    def _rate(self, row: str, module: str, *words: str) -> float:
-        """Return images per second of the row that begins with this text, of a benchmark's only round."""
+    def _rate(self, row: str, module: str, *words: str) -> Rates:
+        """Measure images per second of the row that begins with this text, of a benchmark's only round."""
         path = self._data / "rows.json"
         self._run("-m", module, *words, "--rounds", "1", "--json", str(path))
         rows = (list(each.values()) for each in json.loads(path.read_text()))
-        return float(next(spread[0] for first, spread, *_ in rows if first == row))
+        return Rates(float(next(spread[0] for first, spread, *_ in rows if first == row)))
+
+    def _timed(self, *arguments: str) -> Rates:
+        """Measure a process that writes an event when its timed phase begins, when it ends, and for its result."""
+        found: dict[str, Any] = {}
+        marks = []
+        with subprocess.Popen(**self._command(arguments)) as process:
+            assert process.stdout is not None
+            for line in filter(lambda line: line.startswith("{"), process.stdout):
+                event = json.loads(line)
+                if event["event"] == "timed" or len(marks) == 1:
+                    marks.append((event["at"], cpu_seconds(process.pid) or 0.0))
+                found = event
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+        (begin, before), (end, after) = marks
+        rate = float(found["images_per_s"])
+        return Rates(rate, rate * (end - begin) / (after - before))
 
     def _run(self, *arguments: str) -> list[str]:
         """Run this revision's interpreter; return the lines of its output."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
-        command = [str(self._environment / "bin" / "python"), *arguments]
-        done = subprocess.run(
-            command, cwd=self._folder, env=kept, stdout=subprocess.PIPE, text=True, check=True, timeout=1800
-        )
+        done = subprocess.run(**self._command(arguments), check=True, timeout=1800)
         return done.stdout.splitlines()
 
+    def _command(self, arguments: Sequence[str]) -> dict[str, Any]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        command = [str(self._environment / "bin" / "python"), *arguments]
+        return {"args": command, "cwd": self._folder, "env": kept, "stdout": subprocess.PIPE, "text": True}
 
-def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], float]]:
-    """Return the measurements by name; each takes a side and returns a rate."""
-    found = {
+
+def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], Rates]]:
+    """Return the measurements by name; each takes a side."""
+    found: dict[str, Callable[[Side], Rates]] = {
         "main_job": methodcaller("main_job", photos, seconds),
         "service": methodcaller("service", photos),
         "ImageRecordIter": methodcaller("image_record_iter", seconds),
@@ -205,18 +232,20 @@ def measurements(photos: str, seconds: float) -> Mapping[str, Callable[[Side], f
     return found
 
 
-def report(rates: dict[str, dict[str, list[float]]]) -> str:
-    """Return a table of the rates and of their ratios, after divided by before, round by round."""
-    lines = [f"{'measurement':34} {'before/s':>10} {'after/s':>10}  after / before: median (min to max)"]
+def report(rates: Mapping[str, Mapping[str, list[Any]]], per: str = "s") -> str:
+    """Return a table of the rates per second, and of their ratios, after divided by before, round by round."""
+    heads = [f"{side}/{per}" for side in SIDES]
+    lines = ["{:34} {:>12} {:>12}  after / before: median (min to max)".format("measurement", *heads)]
     middles = []
     for name, found in rates.items():
         middle, low, high = ratios(found["after"], found["before"])
         before, after = median(found["before"]), median(found["after"])
         mark = "" if middle >= LIMIT else f"  below {LIMIT}"
         text = f"{middle:.3f} ({low:.3f} to {high:.3f}); of the medians {after / before:.3f}{mark}"
-        lines.append(f"{name:34} {before:10,.0f} {after:10,.0f}  {text}")
+        lines.append(f"{name:34} {before:12,.0f} {after:12,.0f}  {text}")
         middles.append(middle)
-    lines.append(f"geometric mean {geometric_mean(middles):.3f}, lowest {min(middles):.3f}")
+    if middles:
+        lines.append(f"geometric mean {geometric_mean(middles):.3f}, lowest {min(middles):.3f}")
     return "\n".join(lines)
 
 
@@ -242,7 +271,11 @@ def main() -> None:
         chosen = {name: found[name] for name in found if any(word in name for word in options.only)}
         ways = {(name, side.name): partial(chosen[name], side) for name in chosen for side in (before, after)}
         rates = in_turns(ways, options.rounds, warm=0)
-    print(report({name: {side: rates[name, side] for side in SIDES} for name in chosen}))
+    for part, per in enumerate(("s", "CPU s")):
+        table = {
+            name: {side: [each[part] for each in rates[name, side]] for side in SIDES} for name in chosen
+        }
+        print(report({name: sides for name, sides in table.items() if None not in sides["after"]}, per))
 
 
 if __name__ == "__main__":

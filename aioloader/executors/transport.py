@@ -7,6 +7,7 @@ would receive a separate copy through its socket. Results and exceptions come ba
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
 import os
 import pickle
@@ -247,6 +248,27 @@ def read_error(blob: bytes) -> BaseException:
     return printable(error)
 
 
+class _Joined(dict[int, bytes]):
+    """Bytes by row. They are sent as one buffer: as parts of a pickle they would be copied seven times."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        sizes = list(map(len, self.values()))
+        return _split, (list(self), sizes, pickle.PickleBuffer(b"".join(self.values())))
+
+
+def _split(rows: list[int], sizes: list[int], joined: Any) -> dict[int, bytes]:
+    whole = bytes(joined)
+    ends = itertools.accumulate(sizes)
+    return {row: whole[end - size : end] for row, size, end in zip(rows, sizes, ends, strict=True)}
+
+
+def _joined(objects: dict[int, Any]) -> dict[int, Any]:
+    """Return objects by row in the form in which they are sent."""
+    values = objects.values()
+    many = set(map(type, values)) == {bytes} and sum(map(len, values)) >= LARGE
+    return _Joined(objects) if many else objects
+
+
 def pack_result(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Return a result as it is sent: (rows written, failures, packed values or None, counters).
 
@@ -259,6 +281,7 @@ def pack_result(result: ChunkResult, pack: Callable[[Any], Any]) -> tuple[Any, .
     """
     failures = [(row, stage, portable_error(error)) for row, stage, error in result.failures]
     packed = None
+    result.objects = {leaf: _joined(objects) for leaf, objects in result.objects.items()}
     if result.values or result.objects or result.batch is not None:
         try:
             packed = pack((result.values, result.objects, result.batch))

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from aioloader.executors.process.messages import pack_value, unpack_value
 from aioloader.executors.runner import Spill
+from aioloader.executors.transport import pack_result
+from aioloader.foundation.types import ChunkResult
+from tests.cases import with_cases
 
 START = 4096
 
@@ -69,3 +72,21 @@ def test_an_array_that_does_not_fit_is_new_memory(room: int) -> None:
     assert array.shape == (10, 10)
     assert array.dtype == np.float32
     assert array.base is None
+
+
+@with_cases("last", [b"", bytes(1 << 16), None])
+def test_many_bytes_return_through_the_region(last: bytes | None) -> None:
+    memory = mmap.mmap(-1, 1 << 18)
+    objects = {
+        0: {row: bytes([row]) * 1000 for row in (5, 3, 66, *range(80, 180))} | {4: last},
+        2: {5: "five"},
+    }
+    result = ChunkResult(objects=dict(objects))
+
+    _, _, packed, _ = pack_result(result, lambda value: pack_value(value, memory, (START, 1 << 17)))
+
+    blob, places, _ = packed or (b"", [], 0)
+    assert unpacked(memory, (blob, places, 0)) == ({}, objects, None)
+    if last is not None:
+        assert len(places) == 1
+        assert len(blob) < 2000
