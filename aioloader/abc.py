@@ -65,6 +65,7 @@ __all__ = (
     "PositionalSampler",
     "Program",
     "ReadPlan",
+    "SampleSearch",
     "Sampler",
     "SizedProcessor",
     "SlabMemory",
@@ -229,6 +230,31 @@ class FusedDecoder(Generic[T_co]):
         raise NotImplementedError
 
 
+class SampleSearch:
+    """Search for the samples of a dataset, in their order, in a thread. From any thread.
+
+    Attributes:
+        complete: all samples were found.
+    """
+
+    complete: bool
+
+    def wait(self, count: int | None = None) -> int:
+        """Wait until that many samples were found, or all; return the number of those that were found. Blocking.
+
+        Args:
+            count: number of samples; None: all.
+
+        Raises:
+            Exception: the next samples cannot be found.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the search; may be called twice."""
+        raise NotImplementedError
+
+
 class ByteDataset(Generic[T_co]):
     """A dataset whose items are made from spans of files or objects.
 
@@ -298,6 +324,16 @@ class ByteDataset(Generic[T_co]):
         Args:
             stages: the stages that follow the decoder in the executor.
             seed: of the loader.
+        """
+        return None
+
+    def search_in_order(self, timeout: float) -> SampleSearch | None:
+        """Begin to find the items in a thread, in their order, if that takes long; None: they are found at once.
+
+        Until it is complete, a loader asks for spans, extras and locations of items that were found only.
+
+        Args:
+            timeout: most seconds that it may wait for one answer of a server.
         """
         return None
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections import deque
 from copy import copy
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +16,8 @@ from aioloader.crop_index.lookup import AUTO, RecordCrops, open_record_crops
 from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
 from aioloader.datasets.files import FileDataset
+from aioloader.datasets.growing_tables import GrowingTables
+from aioloader.datasets.shard_tables import ShardTable, ShardTables
 from aioloader.errors import LoaderError, SampleFormatError
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.host_limits import usable_memory
@@ -28,7 +29,7 @@ from aioloader.storage.urls import is_url, redact_url
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from typing import Self, Unpack
 
     from aioloader.abc import ByteSource, Decoder
@@ -38,177 +39,14 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.transport import Version
 
 _OPENED_AT_A_TIME = 32
+# The same, at first, while samples of the first shards are read: more would share the network's rate with them.
+_FIRST_AT_A_TIME = 2
 # Samples whose labels are read together.
 _LABELS_AT_A_TIME = 4096
 _MOST_LABEL_NBYTES = 64 << 20
-_MOST_DIGITS = 18
 # Bytes that stay in memory because the samples were found in them: half of a loader's usual `memory_limit`, or less.
 _MOST_HELD_NBYTES = 1 << 30
 _HELD_SHARE = 8
-
-
-class KeyTable(Protocol):
-    """Keys of the samples of a shard."""
-
-    def key_at(self, row: int) -> str:
-        """Return the key of a sample, by its number in the shard."""
-        ...
-
-    def row_of(self, key: str) -> int | None:
-        """Return the number that the first sample with a key has in the shard, if there is one; else None."""
-        ...
-
-
-class NumberKeys:
-    """Numbers of the samples in their shard: the keys in a format that has none."""
-
-    def key_at(self, row: int) -> str:
-        return str(row)
-
-    def row_of(self, key: str) -> int | None:
-        # A key is a number as `key_at` spells it: without a sign, and without zeros in front.
-        if not key.isascii() or not key.isdigit() or len(key) > _MOST_DIGITS:
-            return None
-        row = int(key)
-        return row if str(row) == key else None
-
-
-class TextKeys:
-    """Keys of samples, stored one behind the other.
-
-    Args:
-        text: uint8 (m,), all keys in UTF-8.
-        ends: int64 (n,), where each key ends in `text`.
-    """
-
-    def __init__(self, text: Array, ends: IntArray) -> None:
-        self._text = text
-        self._ends = ends
-
-    def key_at(self, row: int) -> str:
-        begin = int(self._ends[row - 1]) if row else 0
-        return self._text[begin : int(self._ends[row])].tobytes().decode("utf-8", "surrogateescape")
-
-    def row_of(self, key: str) -> int | None:
-        try:
-            wanted = key.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:
-            return None
-        fits = (np.diff(self._ends, prepend=0) == len(wanted)) & (self._ends >= len(wanted))
-        rows: IntArray = np.flatnonzero(fits & (self._ends <= len(self._text)))
-        # From the last byte on, because keys often have a common beginning.
-        for place, byte in enumerate(reversed(wanted), 1):
-            rows = rows[self._text[self._ends[rows] - place] == byte]
-        return int(rows[0]) if len(rows) else None
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ShardTable:
-    """Samples of one shard.
-
-    Attributes:
-        path: the shard, or its URL.
-        nbytes: its size in bytes.
-        offset: int64 (n,), where each sample begins.
-        length: int64 (n,), bytes of each sample.
-        keys: keys of the samples.
-        columns: further numbers of the samples, by name: (n, ...) each, or tables that they refer to.
-
-    Raises:
-        SampleFormatError: a sample ends behind the shard.
-    """
-
-    path: str
-    nbytes: int
-    offset: IntArray
-    length: IntArray
-    keys: KeyTable
-    columns: Mapping[str, Array] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        outside = np.flatnonzero(
-            (self.offset < 0) | (self.length < 0) | (self.offset > self.nbytes - self.length)
-        )
-        if len(outside):
-            row = int(outside[0])
-            raise SampleFormatError(
-                "the index has a sample that ends behind the file; delete the index, or make it again with "
-                "`aioloader index FILE`",
-                path=redact_url(self.path),
-                offset=int(self.offset[row]),
-                key=self.keys.key_at(row),
-                expected=f"{int(self.length[row])} bytes",
-                found=f"{max(0, self.nbytes - int(self.offset[row]))} bytes",
-            )
-
-    @property
-    def read_length(self) -> IntArray:
-        """Return the bytes of each sample as it is read, int64 (n,): more than in its span if it refers to others."""
-        return self.length
-
-    def __len__(self) -> int:
-        return len(self.offset)
-
-    def row_of(self, key: str) -> int | None:
-        """Return the number in the shard of the first sample with a key; None if no sample has it."""
-        row = self.keys.row_of(key)
-        return row if row is not None and row < len(self) else None
-
-
-class ShardTables:
-    """Tables of several concatenated shards.
-
-    Args:
-        tables: of the shards, in order.
-    """
-
-    def __init__(self, tables: Sequence[ShardTable]) -> None:
-        self.tables = tuple(tables)
-        self.starts = np.cumsum([0, *[len(table) for table in tables]])
-        self._joined: dict[str, Array] = {}
-
-    @cached_property
-    def offset(self) -> IntArray:
-        """Return where each sample begins in its shard, int64 (n,)."""
-        return self._concatenated([table.offset for table in self.tables], np.int64)
-
-    @cached_property
-    def length(self) -> IntArray:
-        """Return the bytes of each sample as it is read, int64 (n,)."""
-        return self._concatenated([table.read_length for table in self.tables], np.int64)
-
-    @staticmethod
-    def _concatenated(parts: Sequence[Array], dtype: Any = None) -> Array:
-        if not parts:
-            return np.empty(0, dtype)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    def column(self, name: str) -> Array:
-        """Return a column of all shards, (n, ...), one shard behind the other."""
-        if name not in self._joined:
-            self._joined[name] = self._concatenated([table.columns[name] for table in self.tables])
-        return self._joined[name]
-
-    def rows(self, indices: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the number of the shard of each sample, and the sample's number in it."""
-        files: IntArray = np.searchsorted(self.starts, indices, side="right") - 1
-        return files, indices - self.starts[files]
-
-    def locate(self, index: int) -> tuple[int, int]:
-        """Return the number of the shard of a sample, and the sample's number in it."""
-        file = int(np.searchsorted(self.starts, index, side="right")) - 1
-        return file, index - int(self.starts[file])
-
-    def spans(self, indices: IntArray) -> Spans:
-        """Return the spans of samples."""
-        if len(self.tables) == 1:
-            file = np.zeros(len(indices), np.int64)
-        else:
-            file = np.searchsorted(self.starts, indices, side="right").astype(np.int64) - 1
-        return Spans(file, self.offset[indices], self.length[indices])
 
 
 class ShardDataset(FileDataset):
@@ -255,6 +93,7 @@ class ShardDataset(FileDataset):
         self._crop_index = given.crop_index
         self._crops: RecordCrops | None = None
         self._tables: ShardTables | None = None
+        self._growing: GrowingTables | None = None
         self._progress: ScanProgress | None = None
         self._versions: tuple[Version | None, ...] = (None,) * len(self.paths)
         self._held: HeldObjects | None = None
@@ -292,15 +131,39 @@ class ShardDataset(FileDataset):
     # -- samples ---------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_tables": None, "_progress": None, "_held": None}
+        return {**super().__getstate__(), "_tables": None, "_growing": None, "_progress": None, "_held": None}
 
     @property
     def tables(self) -> ShardTables:
         """Return the tables of all shards, which are opened at the first use, several at a time."""
         if self._tables is None:
-            with self._asking():
-                self._tables = ShardTables(list(self.open_tables()))
+            growing = self._growing
+            if growing is not None and growing.usable:
+                growing.wait()
+                self._tables = ShardTables(growing.tables)
+            else:
+                with self._asking():
+                    self._tables = ShardTables(list(self.open_tables()))
         return self._tables
+
+    @property
+    def known_tables(self) -> ShardTables:
+        """Return the tables of all shards, or of the first ones while `search_in_order` goes on."""
+        growing = self._growing
+        if self._tables is not None or growing is None or growing.complete:
+            return self.tables
+        return growing
+
+    def search_in_order(self, timeout: float) -> GrowingTables | None:
+        is_begun = self._growing is not None and self._growing.usable
+        if not self.reads_to_find or not self.reads_ahead or self._tables is not None or is_begun:
+            return None
+        self._growing = GrowingTables(self._found_tables, timeout)
+        return self._growing
+
+    def _found_tables(self) -> Iterator[ShardTable]:
+        with self._asking():
+            yield from self._opened_tables(_FIRST_AT_A_TIME)
 
     def open_tables(self) -> Iterator[ShardTable]:
         """Yield the tables of the shards in order, as they are opened; several are opened at a time.
@@ -314,16 +177,27 @@ class ShardDataset(FileDataset):
             finally:
                 self._progress = None
 
-    def _opened_tables(self) -> Iterator[ShardTable]:
+    def _opened_tables(self, at_a_time: int = _OPENED_AT_A_TIME) -> Iterator[ShardTable]:
         if len(self.paths) == 1:
             yield self._counted_table(self.paths[0], self._versions[0])
             return
-        from concurrent.futures import ThreadPoolExecutor
+        from concurrent.futures import Future, ThreadPoolExecutor
 
         # Local shards are scanned one after the other: the scan is CPU work under the interpreter's lock.
-        workers = min(_OPENED_AT_A_TIME, len(self.paths)) if self.reads_ahead else 1
-        with ThreadPoolExecutor(workers, "aioloader-index") as pool:
-            yield from pool.map(in_this_opening(self._counted_table), self.paths, self._versions)
+        most = min(_OPENED_AT_A_TIME, len(self.paths)) if self.reads_ahead else 1
+        shards = zip(self.paths, self._versions, strict=True)
+        opened: deque[Future[ShardTable]] = deque()
+        pool = ThreadPoolExecutor(most, "aioloader-index")
+        try:
+            while True:
+                for shard in islice(shards, min(at_a_time, most) - len(opened)):
+                    opened.append(pool.submit(in_this_opening(self._counted_table), *shard))
+                if not opened:
+                    return
+                yield opened.popleft().result()
+                at_a_time += 1
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _counted_table(self, path: str, version: Version | None) -> ShardTable:
         try:
@@ -357,6 +231,7 @@ class ShardDataset(FileDataset):
         found = copy(self)
         found.paths = self.paths[: len(tables)]
         found._versions = self._versions[: len(tables)]
+        found._growing = None
         found._tables = ShardTables(tables)
         return found
 
@@ -370,6 +245,7 @@ class ShardDataset(FileDataset):
         found.paths = tuple(self.paths[number] for number in numbers)
         found._versions = tuple(self._versions[number] for number in numbers)
         opened = self._tables
+        found._growing = None
         found._tables = None if opened is None else ShardTables([opened.tables[number] for number in numbers])
         found._source = found._crops = found._crop_index = None
         return found
@@ -387,6 +263,8 @@ class ShardDataset(FileDataset):
     """Kind of the indexes of the shards (`aioloader.sample_index.SampleIndex`); None: they need none."""
     opens_whole = False
     """To find the samples of a shard is to read it as a whole."""
+    reads_to_find = False
+    """To find the samples of a remote shard is to read much of it."""
 
     def as_shards(self) -> Self:
         """Return this dataset."""
@@ -524,7 +402,7 @@ class ShardDataset(FileDataset):
         return bool(self.paths) and is_url(self.paths[0])
 
     def spans(self, indices: IntArray) -> Spans:
-        return self.tables.spans(indices)
+        return self.known_tables.spans(indices)
 
     def extras(self, indices: IntArray) -> Array | None:
         """Return None: the bytes of a sample contain all of its fields."""
@@ -532,8 +410,9 @@ class ShardDataset(FileDataset):
 
     @redefinable
     def location(self, index: int) -> ItemLocation:
-        file, row = self.tables.locate(index)
-        table = self.tables.tables[file]
+        tables = self.known_tables
+        file, row = tables.locate(index)
+        table = tables.tables[file]
         return ItemLocation(table.keys.key_at(row), redact_url(table.path), int(table.offset[row]))
 
     def file_nbytes(self, index: int) -> int:

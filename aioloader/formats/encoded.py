@@ -14,7 +14,8 @@ import numpy as np
 from aioloader.abc import ByteSource
 from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import FieldKind
-from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.datasets.shard_tables import NumberKeys, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.threads import Threads

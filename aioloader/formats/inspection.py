@@ -18,7 +18,7 @@ import numpy as np
 from aioloader.crop_index.reader import CropIndex
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.resolve import version_at
-from aioloader.datasets.shard_dataset import NumberKeys
+from aioloader.datasets.shard_tables import NumberKeys
 from aioloader.errors import CropIndexError
 from aioloader.jpeg.frame import SOF2, read_frame
 from aioloader.sample_index import IndexState, index_state

@@ -159,6 +159,8 @@ class LoaderParts:
                 source.close()
             if items.partial is not None:
                 items.partial.close()
+            if items.search is not None:
+                items.search.close()
             if memory is not None:
                 memory.close()
             raise
@@ -185,11 +187,12 @@ class LoaderParts:
         return make_executor(given, options.workers, options.timeout, owner=owner, pool=options.pool)
 
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
-        base = self._resolved.base
+        base, search = self._resolved.base, self._planner.begin_search()
         items = ItemSource(
             name=self._resolved.name,
-            length=_ENDLESS if self._planner.streams else self._planner.length,
+            length=_ENDLESS if self._planner.streams or search is not None else self._planner.length,
             index_map=self._resolved.remap,
+            search=search,
         )
         if self._gathers:
             return replace(items, arrays=base.arrays, single=len(base.arrays) == 1), None
@@ -301,4 +304,6 @@ def close_parts(context: PipelineContext) -> None:
         context.source.close()
     if context.items.partial is not None:
         context.items.partial.close()
+    if context.items.search is not None:
+        context.items.search.close()
     context.memory.close()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.iterable import IterableDataset
-from aioloader.datasets.resolve import fingerprint, shuffle_sampler
+from aioloader.datasets.resolve import fingerprint, resolve, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError, UnevenStepsWarning
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.dealing import steps_of
@@ -28,6 +28,7 @@ from aioloader.pipeline.plan import (
     BatchSchedule,
     ComputedListPlan,
     EpochPlan,
+    FoundStream,
     IteratedStream,
     ListPlan,
     Plan,
@@ -49,6 +50,7 @@ from aioloader.samplers.epoch_order import ORDER_VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aioloader.abc import SampleSearch
     from aioloader.foundation.types import IntArray
     from aioloader.loader.options import LoaderOptions
 
@@ -125,7 +127,7 @@ def _check_stream(dataset: IterableDataset, options: LoaderOptions) -> None:
 
 
 def _parts(
-    receipt: Receipt, stream: PositionalStream | IteratedStream
+    receipt: Receipt, stream: PositionalStream | IteratedStream | FoundStream
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield the indices and epochs of the positions of a receipt."""
     for low in range(receipt.start, receipt.stop, _COMPARED):
@@ -197,6 +199,7 @@ class EpochPlanner:
         self._computed = is_computed(options.batch_sampler)
         self.carried: tuple[int, Sequence[Any]] = (-1, ())
         self._warned = False
+        self._search: SampleSearch | None = None
         self.seed = int.from_bytes(os.urandom(8), "little") if options.seed is None else int(options.seed)
         self.next = EpochCursor()
         self.current: EpochCursor | None = None
@@ -222,6 +225,23 @@ class EpochPlanner:
                 "the number of samples of an IterableDataset is not known, so its loader has no length"
             )
         return len(self._dataset)
+
+    def begin_search(self) -> SampleSearch | None:
+        """Begin to find the samples while the first ones are read; None if all have to be known before."""
+        options = self.options
+        if (
+            self.streams
+            or options.shuffle
+            or options.sampler is not None
+            or options.batch_sampler is not None
+        ):
+            return None
+        if options.progress or options.on_error == "replace":  # which depend on the number of samples
+            return None
+        resolved = resolve(self._dataset)
+        if resolved.base_kind == "bytes" and resolved.remap is None:
+            self._search = resolved.base.search_in_order(options.timeout)
+        return self._search
 
     @cached_property
     def sampler(self) -> Any:
@@ -364,7 +384,9 @@ class EpochPlanner:
             )
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 
-    def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream:
+    def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream | FoundStream:
+        if self._search is not None and not self._search.complete and cursor.carry is None:
+            return FoundStream(self._search, cursor.epoch)
         if self._positional:
             carry = None if cursor.carry is None else tuple(cursor.carry)
             return PositionalStream(self.sampler, self.seed, cursor.epoch, carry)

@@ -11,7 +11,7 @@ from aioloader.pipeline.memory import Spill
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioloader.abc import ByteSource, Executor, PartialReads, SlabMemory
+    from aioloader.abc import ByteSource, Executor, PartialReads, SampleSearch, SlabMemory
     from aioloader.foundation.threads import Threads
     from aioloader.foundation.types import Array, IntArray, ItemLocation, RowLayout, Spans
 
@@ -30,6 +30,7 @@ class ItemSource:
         arrays: the arrays to gather from if a batch needs nothing else, or None.
         single: an item is the row of one array, not a tuple.
         partial: finds the parts of items that need not be read, or None.
+        search: finds the items while the first ones are read, or None.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ItemSource:
     arrays: Sequence[Array] | None = None
     single: bool = False
     partial: PartialReads | None = None
+    search: SampleSearch | None = None
 
 
 @dataclass(slots=True)

@@ -20,11 +20,12 @@ import numpy as np
 from aioloader.errors import LoaderError
 from aioloader.foundation.dealing import Dealt, deal, steps_of
 from aioloader.foundation.protocols import has_attribute
+from aioloader.foundation.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioloader.abc import ComputedBatchSampler
+    from aioloader.abc import ComputedBatchSampler, SampleSearch
     from aioloader.foundation.types import Array, IntArray, RankBatch
     from aioloader.pipeline.context import ItemSource
 
@@ -309,6 +310,37 @@ class PositionalStream:
         return self._first + ahead, low
 
 
+class FoundStream:
+    """Stream of one epoch in the order of the dataset, whose samples are still being found. Its methods block.
+
+    Attributes:
+        length: None, because it is not known.
+
+    Args:
+        search: finds the samples.
+        epoch: the epoch.
+    """
+
+    length = None
+
+    def __init__(self, search: SampleSearch, epoch: int) -> None:
+        self.search = search
+        self._epoch = epoch
+
+    def take(self, start: int, stop: int) -> StreamedSamples:
+        """Return the samples; see `PositionalStream.take`."""
+        indices = np.arange(start, start + self.available(start, stop), dtype=np.int64)
+        return StreamedSamples(indices, np.full(len(indices), self._epoch, np.int64), indices)
+
+    def available(self, start: int, stop: int) -> int:
+        """Return how many of the positions start <= p < stop are in the stream, once they are found."""
+        return max(0, min(stop, self.search.wait(stop)) - start)
+
+    def carry(self, start: int) -> tuple[int, int] | None:
+        """Return (epoch, position in it) where the rest begins; see `Plan.carry`."""
+        return (self._epoch, start) if start < self.search.wait() else None
+
+
 class IteratedStream:
     """Stream of one epoch of a sampler that can only be iterated.
 
@@ -412,6 +444,30 @@ class PlannedBatches:
         """Close what the batches come from."""
 
 
+class FoundBatches(PlannedBatches):
+    """The batches of a stream whose samples are still being found: a thread waits for them.
+
+    Args:
+        batches: in order.
+        search: finds the samples.
+    """
+
+    waits = True
+
+    def __init__(self, batches: Iterator[BatchPlan], search: SampleSearch) -> None:
+        super().__init__(batches)
+        self._search = search
+        self._threads = Threads(1, "aioloader-plan")
+
+    async def next(self) -> BatchPlan | None:
+        if self._search.complete:
+            return await super().next()
+        return await self._threads.run_abandonable(next, self.batches, None)
+
+    async def aclose(self) -> None:
+        self._threads.close(0)
+
+
 class Plan:
     """Base of the batches of one epoch for one rank.
 
@@ -455,7 +511,10 @@ class EpochPlan(Plan):
     """
 
     def __init__(
-        self, stream: PositionalStream | IteratedStream, schedule: BatchSchedule, start: int = 0
+        self,
+        stream: PositionalStream | IteratedStream | FoundStream,
+        schedule: BatchSchedule,
+        start: int = 0,
     ) -> None:
         self._stream = stream
         self._schedule = schedule
@@ -494,6 +553,11 @@ class EpochPlan(Plan):
             length = stream.length
             after = None if length is None else schedule.steps(max(0, length - first))
             yield BatchPlan(number, position, *taken, consumed=first, padded=padded, left=after)
+
+    def planned(self, remember: Callable[[BatchPlan], bool]) -> PlannedBatches:
+        if isinstance(self._stream, FoundStream):
+            return FoundBatches(filter(remember, self), self._stream.search)
+        return super().planned(remember)
 
     def carry(self) -> Any:
         return self._stream.carry(self.rest) if self._schedule.last_batch == "rollover" else None

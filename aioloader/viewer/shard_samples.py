@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aioloader.abc import ByteSource
-    from aioloader.datasets.shard_dataset import ShardDataset, ShardTable
+    from aioloader.datasets.shard_dataset import ShardDataset
+    from aioloader.datasets.shard_tables import ShardTable
     from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 # Seconds until the samples of further shards are added to the list; each time twice as many as before.

@@ -20,7 +20,8 @@ import numpy as np
 from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.files import opens_offline
-from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.datasets.shard_tables import NumberKeys, ShardTable
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.mds.encodings import Encoding, EncodingKind, parse_encoding
 from aioloader.formats.mds.index import LayoutFault, MDSColumn, SampleLayout, parse_table, table_nbytes

@@ -13,7 +13,7 @@ from aioloader.crop_index.lookup import AUTO, BlockCrops, RecordCrops
 from aioloader.datasets.decoding import ImageOptions, label_vector
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.files import opens_offline
-from aioloader.datasets.shard_dataset import ShardDataset, ShardTables
+from aioloader.datasets.shard_dataset import ShardDataset
 from aioloader.datasets.shards import record_files
 from aioloader.errors import MissingFieldError, ParquetError, SampleFormatError
 from aioloader.formats.parquet.arrow_columns import line_for_paths
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aioloader.abc import ByteSource
     from aioloader.datasets.decoding import ShardKeywords
     from aioloader.datasets.fields import FieldReader
+    from aioloader.datasets.shard_tables import ShardTables
     from aioloader.storage.remote.transport import Version
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aioloader.datasets.shard_dataset import NumberKeys, ShardTable
+from aioloader.datasets.shard_tables import NumberKeys, ShardTable
 from aioloader.errors import MissingPackageError, ParquetError
 from aioloader.formats.parquet.arrow_columns import columns_of
 from aioloader.formats.parquet.block import Column, ColumnKind

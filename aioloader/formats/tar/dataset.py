@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,7 +17,8 @@ from aioloader.crop_index.lookup import AUTO
 from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import field_names
 from aioloader.datasets.files import opens_offline
-from aioloader.datasets.shard_dataset import ShardDataset, ShardTable, TextKeys
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.datasets.shard_tables import ShardTable, TextKeys
 from aioloader.datasets.shards import record_files
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.tar.fields import IMAGES, KEY, REASONS, TarFieldReader, compact_places, stored_places
@@ -31,11 +33,12 @@ from aioloader.storage.layout import ALIGNMENT
 from aioloader.storage.urls import redact_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from typing import Unpack
 
     from aioloader.abc import Decoder
     from aioloader.datasets.decoding import ShardKeywords
+    from aioloader.datasets.shard_tables import ShardTables
     from aioloader.formats.tar.samples import Pieces
     from aioloader.foundation.types import Array, IntArray, StorageStats
     from aioloader.sample_index import SampleIndex
@@ -263,6 +266,7 @@ class TarDataset(ShardDataset):
     """
 
     index_kind = KIND
+    reads_to_find = True
 
     @opens_offline
     @advises({}, ImageOptions)
@@ -329,39 +333,48 @@ class TarDataset(ShardDataset):
 
     def _check_fields(self) -> None:
         """Raise unless a sample has each field, so that a loader does not skip every sample."""
+        tables = self.known_tables
+        tables.wait(1)
+        if any(self._having_all(table.columns[_PLACES]).any() for table in tables.tables):
+            return
         if not len(self.tables):
             return
         places = self.tables.column(_PLACES)
         path = redact_url(self.tables.tables[0].path)
-        complete = np.ones(len(places), bool)
         for name in self._asked:
-            columns = list(self._field_reader.columns(name))
-            if name == KEY:
-                continue
-            has = (places[:, columns, 0] != -1).any(axis=1)
-            if not has.any():
+            if name != KEY and not self._having(places, name).any():
                 found = {word for table in self._tar_tables() for word in table.extensions()}
                 raise MissingFieldError(name, sorted(found), path=path)
-            complete &= has
-        if not complete.any():
-            raise SampleFormatError(
-                f"no sample has all of the fields {', '.join(map(repr, self._asked))}, but each is in some: only "
-                "members that follow one another are a sample. Pack the files again with `tar --sort=name`",
-                path=path,
-                key=self.tables.tables[0].keys.key_at(0) if len(self.tables.tables[0]) else None,
-            )
+        raise SampleFormatError(
+            f"no sample has all of the fields {', '.join(map(repr, self._asked))}, but each is in some: only "
+            "members that follow one another are a sample. Pack the files again with `tar --sort=name`",
+            path=path,
+            key=self.tables.tables[0].keys.key_at(0) if len(self.tables.tables[0]) else None,
+        )
+
+    def _having(self, places: Array, name: str) -> Array:
+        """Return which samples have a field, bool (n,)."""
+        found: Array = (places[:, list(self._field_reader.columns(name)), 0] != -1).any(axis=1)
+        return found
+
+    def _having_all(self, places: Array) -> Array:
+        """Return which samples have all fields that were asked for, bool (n,)."""
+        found = np.ones(len(places), bool)
+        for name in self._asked:
+            found &= name == KEY or self._having(places, name)
+        return found
 
     def _tar_tables(self) -> list[_TarTable]:
         return [table for table in self.tables.tables if isinstance(table, _TarTable)]
 
     def extras(self, indices: IntArray) -> Array:
         """Return the places of the fields in the samples; see `compact_places`."""
-        return self.tables.column(_PLACES)[indices]
+        return self.known_tables.column_at(_PLACES, indices)
 
     def open_source(self) -> ByteSource:
-        pieces = [table.pieces for table in self._tar_tables()]
-        source = super().open_source()
-        if all(each is None for each in pieces):
+        tables, source = self.known_tables, super().open_source()
+        pieces = _TablePieces(tables)
+        if tables.complete and all(each is None for each in pieces):
             return source
         return LinkedByteSource(source, pieces)
 
@@ -440,6 +453,23 @@ class _LinkedReads(NamedTuple):
     owners: list[int]
 
 
+class _TablePieces(Sequence["SamplePieces | None"]):
+    """Pieces of the samples of each file.
+
+    Args:
+        tables: of the files, those of tars; more of them may become known.
+    """
+
+    def __init__(self, tables: ShardTables) -> None:
+        self._tables = tables
+
+    def __len__(self) -> int:
+        return len(self._tables.tables)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._tables.tables[number].pieces
+
+
 class LinkedByteSource(ByteSource):
     """Byte source of tars whose samples contain links: the pieces of these are read like items and copied to one place.
 
@@ -454,7 +484,7 @@ class LinkedByteSource(ByteSource):
         self.paths = source.paths
         self.samples_ahead, self.fetches, self.blocks = source.samples_ahead, source.fetches, source.blocks
         self._source = source
-        self._pieces = tuple(pieces)
+        self._pieces = pieces
 
     def set_timeout(self, seconds: float) -> None:
         self._source.set_timeout(seconds)

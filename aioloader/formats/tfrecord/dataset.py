@@ -16,7 +16,8 @@ import numpy as np
 from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import FieldKind, field_names
 from aioloader.datasets.files import opens_offline
-from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.datasets.shard_tables import NumberKeys, ShardTable
 from aioloader.datasets.shards import record_files
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.formats.tfrecord.example import (
@@ -295,6 +296,7 @@ class TFRecordDataset(ShardDataset):
     """
 
     index_kind = KIND
+    reads_to_find = True
 
     @opens_offline
     @advises({}, ImageOptions)

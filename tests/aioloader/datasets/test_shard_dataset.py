@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aioloader import DataLoader, SampleError
 from aioloader.datasets import shard_dataset
-from aioloader.datasets.shard_dataset import KeyTable, NumberKeys, ShardTable, TextKeys
+from aioloader.datasets.shard_tables import KeyTable, NumberKeys, ShardTable, TextKeys
 from aioloader.errors import MissingFieldError, SampleFormatError
 from recordio.errors import ShortReadError
 from tests.aioloader.datasets.batches import labels_in

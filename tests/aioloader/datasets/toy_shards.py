@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from aioloader.datasets.fields import FieldKind
-from aioloader.datasets.shard_dataset import NumberKeys, ShardDataset, ShardTable
+from aioloader.datasets.shard_dataset import ShardDataset
+from aioloader.datasets.shard_tables import NumberKeys, ShardTable
 from aioloader.datasets.shards import record_files
 from aioloader.errors import MissingFieldError, SampleFormatError
 from aioloader.foundation.types import ItemLocation
