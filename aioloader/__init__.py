@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.base import ConcatDataset as ConcatDataset
     from aioloader.datasets.base import Dataset as Dataset
     from aioloader.datasets.base import SimpleDataset as SimpleDataset
+    from aioloader.datasets.cached_samples import cache_samples as cache_samples
     from aioloader.datasets.iterable import IterableDataset as IterableDataset
     from aioloader.errors import DecodeError as DecodeError
     from aioloader.errors import ImageError as ImageError
@@ -49,13 +50,13 @@ if TYPE_CHECKING:
     from aioloader.errors import NotResumableError as NotResumableError
     from aioloader.errors import ReceiptError as ReceiptError
     from aioloader.errors import ResumeError as ResumeError
+    from aioloader.errors import SampleCacheWarning as SampleCacheWarning
     from aioloader.errors import SampleError as SampleError
     from aioloader.errors import ServiceClosedError as ServiceClosedError
     from aioloader.errors import ServiceMemoryError as ServiceMemoryError
     from aioloader.errors import ServiceOverloadedError as ServiceOverloadedError
     from aioloader.errors import TooManyErrorsError as TooManyErrorsError
     from aioloader.errors import WorkerError as WorkerError
-    from aioloader.executors.foreign_generators import ForeignRandomnessWarning as ForeignRandomnessWarning
     from aioloader.formats.folder.dataset import ImageFolderDataset as ImageFolderDataset
     from aioloader.formats.list.dataset import ImageListDataset as ImageListDataset
     from aioloader.formats.mds.dataset import MDSDataset as MDSDataset
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from aioloader.formats.recordio.dataset import RecordFileDataset as RecordFileDataset
     from aioloader.formats.tar.dataset import TarDataset as TarDataset
     from aioloader.formats.tfrecord.dataset import TFRecordDataset as TFRecordDataset
+    from aioloader.foundation.foreign_generators import ForeignRandomnessWarning as ForeignRandomnessWarning
     from aioloader.loader.async_loader import AsyncDataLoader as AsyncDataLoader
     from aioloader.loader.images import images as images
     from aioloader.loader.sync_loader import DataLoader as DataLoader
@@ -78,14 +80,15 @@ _get, __dir__, __all__ = lazy_names(
     {
         "aioloader.costs": "image_costs image_sizes",
         "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",
+        "aioloader.datasets.cached_samples": "cache_samples",
         "aioloader.datasets.iterable": "IterableDataset",
         "aioloader.errors": (
             "DecodeError ImageError ImageFetchError ImageNotAllowedError ImageReferenceError ImageServiceError "
             "ImageTimeoutError ImageTooLargeError LayoutError LoaderClosedError LoaderError NotResumableError "
-            "ReceiptError ResumeError SampleError ServiceClosedError ServiceMemoryError ServiceOverloadedError "
-            "TooManyErrorsError WorkerError"
+            "ReceiptError ResumeError SampleCacheWarning SampleError ServiceClosedError ServiceMemoryError "
+            "ServiceOverloadedError TooManyErrorsError WorkerError"
         ),
-        "aioloader.executors.foreign_generators": "ForeignRandomnessWarning",
+        "aioloader.foundation.foreign_generators": "ForeignRandomnessWarning",
         "aioloader.datasets.arrays": "ArrayDataset",
         "aioloader.formats.folder.dataset": "ImageFolderDataset",
         "aioloader.formats.list.dataset": "ImageListDataset",

@@ -262,9 +262,11 @@ class ByteDataset(Generic[T_co]):
 
     Attributes:
         joined_parts: the datasets that it has one behind the other, none of them empty; None: its items are its own.
+        below: the dataset whose samples it keeps; None: it makes them itself.
     """
 
     joined_parts: Sequence[MapDataset[Any]] | None = None
+    below: MapDataset[Any] | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""

@@ -50,6 +50,7 @@ __all__ = (
     "RemoteReadError",
     "RemoteWriteError",
     "ResumeError",
+    "SampleCacheWarning",
     "SampleError",
     "SampleFormatError",
     "ServiceClosedError",
@@ -644,6 +645,10 @@ class CropIndexWarning(UserWarning):
 
     Also issued where one is made without the compiled part, which takes a hundred times as long.
     """
+
+
+class SampleCacheWarning(UserWarning):
+    """Warning about kept samples that cannot be used, or samples that cannot be kept: they are made in each epoch."""
 
 
 class UnevenStepsWarning(UserWarning):

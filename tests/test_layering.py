@@ -36,7 +36,7 @@ GROUPS = {
     "errors": {"aioloader.errors"},
     "foundation": {"aioloader.foundation"},
     "waiting": _of("aioloader.foundation", "concurrency stacks threads"),
-    "contracts": {"aioloader.abc", "aioloader.rng"},
+    "contracts": {"aioloader.abc", "aioloader.rng", "aioloader.foundation.foreign_generators"},
     "observability": {"aioloader.observability", "aioloader.explain", "aioloader.metrics"},
     "samplers": {"aioloader.samplers"},
     "batchify": {"aioloader.batchify"},

@@ -28,6 +28,7 @@ from aioloader.samplers.training import class_labels
 _NO_SAMPLERS = (Mapping, Sequence, Set, np.ndarray)
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Coroutine, Iterable
 
     from typing_extensions import TypeVar  # those of `typing` have defaults from Python 3.13 on
@@ -196,6 +197,20 @@ class Dataset(Generic[T_co]):
         view = TransformedView(self, stage)
         return view if lazy else SimpleDataset([view[index] for index in range(len(view))])
 
+    def cache_samples(self, limit: int | str, folder: str | os.PathLike[str] | None = None) -> Dataset[T_co]:
+        """Return the dataset with its samples kept when they are first made; see `aioloader.cache_samples`.
+
+        Args:
+            limit: most bytes of samples, such as "20GB".
+            folder: where they are kept for other processes and later runs; None: in memory.
+
+        Raises:
+            TypeError, ValueError: the samples cannot be kept.
+        """
+        from aioloader.datasets.cached_samples import CachedSamples
+
+        return CachedSamples(self, limit, folder)
+
     async def get(self, index: int) -> Any:
         """Return the sample ``dataset[index]``; await async transforms and run everything else in a thread.
 
@@ -312,7 +327,7 @@ class IndexedView(View, Dataset):
         return class_labels(self._parent)[self._indices]
 
     def class_names(self) -> list[str]:
-        return _class_names(self._parent)
+        return class_names_of(self._parent)
 
 
 class TransformedView(View, Dataset):
@@ -347,7 +362,7 @@ class TransformedView(View, Dataset):
         return class_labels(self._parent)
 
     def class_names(self) -> list[str]:
-        return _class_names(self._parent)
+        return class_names_of(self._parent)
 
 
 def _as_indices(given: Any) -> IntArray:
@@ -375,7 +390,7 @@ def _as_indices(given: Any) -> IntArray:
     return indices
 
 
-def _class_names(dataset: MapDataset[Any]) -> list[str]:
+def class_names_of(dataset: MapDataset[Any]) -> list[str]:
     """Return the names of the classes of a dataset of any class; nothing if it has none."""
     names: Any = getattr(dataset, "classes", ())
     usual = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
@@ -521,5 +536,5 @@ class ConcatDataset(View, Dataset[T_co]):
 
     def class_names(self) -> list[str]:
         """Return the names of the classes, if they are the same in all parts; else nothing."""
-        first, *others = [_class_names(dataset) for dataset in self.datasets]
+        first, *others = [class_names_of(dataset) for dataset in self.datasets]
         return first if all(names == first for names in others) else []

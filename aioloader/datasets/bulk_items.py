@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.datasets.resolve import Resolved, resolve
+from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import warn_of_bad_entries
 from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.types import WHOLE_FILE, IntArray, StageTimer
@@ -128,7 +129,10 @@ class _BatchReader:
                 sample = self._decoder(framed, extra, location)
             else:
                 # The image may be in memory that is reused for the next one.
-                made = self._fused(framed, extra, location, rng=rng, out=None, trace=timer, file=file)
+                try:
+                    made = self._fused(framed, extra, location, rng=rng, out=None, trace=timer, file=file)
+                except IncompleteItemError:
+                    return None
                 sample = _kept(made)
             for stage in self._rest:
                 sample = stage.apply(sample, rng)

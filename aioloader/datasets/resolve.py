@@ -420,14 +420,21 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
         16 hexadecimal digits.
     """
     resolved = resolve(dataset)
+    if resolved.base_kind == "bytes" and resolved.base.below is not None:
+        below = resolve(resolved.base.below)  # samples that are kept are those of the dataset itself
+        remap = below.remap if resolved.remap is None else resolved.remap
+        if below.remap is not None and resolved.remap is not None:
+            remap = below.remap[resolved.remap]
+        resolved = replace(below, remap=remap)
     base, length = resolved.base, len(resolved.base)
+    count = length if resolved.remap is None else len(resolved.remap)
     digest = hashlib.sha256()
 
     def add(*values: object) -> None:
         digest.update(repr(values).encode("utf-8", "surrogateescape"))
 
     kind = "list" if resolved.base_kind == "gather" else type(resolved.given).__qualname__
-    add("1", len(dataset), length, resolved.base_kind, kind)
+    add("1", count, length, resolved.base_kind, kind)
     if resolved.remap is not None:
         add(resolved.remap[_spread(len(resolved.remap), _SAMPLED)].tolist())
     places = _spread(length, _SAMPLED)

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING
 from recordio._lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aioloader.executors.foreign_generators import ForeignRandomnessWarning as ForeignRandomnessWarning
     from aioloader.executors.inline import InlineExecutor as InlineExecutor
     from aioloader.executors.process.executor import ProcessExecutor as ProcessExecutor
     from aioloader.executors.process.executor import WorkerPool as WorkerPool
     from aioloader.executors.ray.executor import RayExecutor as RayExecutor
     from aioloader.executors.thread import ThreadExecutor as ThreadExecutor
+    from aioloader.foundation.foreign_generators import ForeignRandomnessWarning as ForeignRandomnessWarning
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "aioloader.executors.foreign_generators": "ForeignRandomnessWarning",
+        "aioloader.foundation.foreign_generators": "ForeignRandomnessWarning",
         "aioloader.executors.inline": "InlineExecutor",
         "aioloader.executors.process.executor": "ProcessExecutor WorkerPool",
         "aioloader.executors.ray.executor": "RayExecutor",

@@ -23,8 +23,8 @@ from aioloader.abc import (
     Program,
 )
 from aioloader.errors import LoaderError
-from aioloader.executors.foreign_generators import ForeignGenerators
 from aioloader.foundation.error_log import printable
+from aioloader.foundation.foreign_generators import ForeignGenerators
 from aioloader.foundation.protocols import defines_first, implements
 from aioloader.foundation.pytree import LEAF, flatten, leaf_spec, unflatten
 from aioloader.foundation.replacement import replacement_rows

@@ -35,10 +35,14 @@ WHOLE: Final = "whole"
 """Way: decoded whole."""
 RAW: Final = "raw"
 """Way: stored as raw pixels, which are not decoded."""
-WAYS: Final = (CUT, RECTANGLE, EARLY_STOP, WHOLE, RAW)
+KEPT: Final = "kept"
+"""Way: a kept sample, which is not decoded."""
+WAYS: Final = (CUT, RECTANGLE, EARLY_STOP, WHOLE, RAW, KEPT)
 
 INDEXED: Final = "indexed"
 """The reason of every image that was cut."""
+KEPT_SAMPLE: Final = "kept sample"
+"""The reason of every kept sample."""
 NO_CROP: Final = "no crop"
 """Reason: the first transform does not crop, so all of the image is needed."""
 NO_INDEX: Final = "no index"

@@ -94,6 +94,10 @@ class StorageStats:
     hit_rate: float | None = None
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
+    kept_samples: int | None = None
+    kept_items: int | None = None
+    kept_bytes: int | None = None
+    kept_full: bool | None = None
 
 
 class ItemLocation(NamedTuple):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from aioloader.datasets.base import Dataset
+
 __all__ = ("images",)
 
 
@@ -39,6 +41,7 @@ def images(
     cache_limit: int | str | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
+    decoded_cache: int | str | None = None,
     **loader_options: Any,
 ) -> AsyncDataLoader[Any]: ...
 
@@ -60,6 +63,7 @@ def images(
     cache_limit: int | str | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
+    decoded_cache: int | str | None = None,
     **loader_options: Any,
 ) -> DataLoader[Any]: ...
 
@@ -81,6 +85,7 @@ def images(
     cache_limit: int | str | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
+    decoded_cache: int | str | None = None,
     **loader_options: Any,
 ) -> AsyncDataLoader[Any] | DataLoader[Any]: ...
 
@@ -102,6 +107,7 @@ def images(
     cache_limit: int | str | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
+    decoded_cache: int | str | None = None,
     **loader_options: Any,
 ) -> AsyncDataLoader[Any] | DataLoader[Any]:
     """Return a loader of images and labels from files of any format, or from a folder.
@@ -126,6 +132,8 @@ def images(
         crop_index: crop indexes, with which crops of JPEGs are decoded alone; see `ImageRecordDataset`.
         cache: a folder, or "memory": bytes that were read once are kept there and read from there.
         cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
+        decoded_cache: most bytes of memory, such as "20GB", for decoded images: each is decoded once, and its crops in
+            later epochs are made of its pixels. See `aioloader.cache_samples`.
         shuffle_blocks, blocks_limit: for Parquet files only: row groups that are mixed at a time, and most bytes of row
             groups in memory; see `ParquetDataset`.
         loader_options: options of the loader.
@@ -153,7 +161,9 @@ def images(
         chosen["shuffle_blocks"] = shuffle_blocks
     found = recognize(path, labelled=label is not None)
     options = {"max_pixels": max_pixels, "crop_index": crop_index, "cache": cache, "cache_limit": cache_limit}
-    dataset = make_dataset(found, options | chosen).refuse_empty(found.paths)
+    dataset: Dataset[Any] = make_dataset(found, options | chosen).refuse_empty(found.paths)
+    if decoded_cache is not None:
+        dataset = dataset.cache_samples(decoded_cache)
     if train:
         ordered = any(loader_options.get(name) is not None for name in ("sampler", "batch_sampler"))
         loader_options.setdefault("shuffle", not ordered)

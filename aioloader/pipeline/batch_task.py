@@ -19,7 +19,7 @@ from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.error_log import add_note, printable
 from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.replacement import fallback_indices
-from aioloader.foundation.types import INDEX, BatchTimeline, Chunk, ChunkResult
+from aioloader.foundation.types import INDEX, ROW, BatchTimeline, Chunk, ChunkResult, Failure
 from aioloader.pipeline.collate import Delivery, deliver, row_layout, valid_rows
 from aioloader.pipeline.dispatch import Run, Start, Started, average_s, chunk_size, record_run, run_timed
 from aioloader.pipeline.fetch import Fetch
@@ -39,6 +39,7 @@ _MOST_COPIED = 1 << 20
 # making at once, as one with a barrier for its workers does. With `in_order=False` a slow sample must not delay others.
 _LAYOUT_PATIENCE_S = 5.0
 _UNORDERED_PATIENCE_S = 0.05
+_NO_ROOM = "the item has to be read again, and no slab memory is free for it: raise memory_limit"
 
 
 class BatchTask:
@@ -423,7 +424,8 @@ class BatchTask:
     async def _remake(self, made: ChunkResult, incomplete: list[int]) -> ChunkResult:
         """Read items whole of which the parts were not enough, and make their samples; return the whole result.
 
-        A batch that is collated as a whole is made again as a whole.
+        A batch that is collated as a whole is made again as a whole. Items of which nothing was read are read as those
+        of another batch: what was to replace their bytes is gone.
         """
         self._fetch.exclude(incomplete)
         rows = np.array(incomplete)
@@ -435,6 +437,30 @@ class BatchTask:
             made.add(before)
         # Results without rows that the first attempt left in the spill are still needed.
         spill = (self._arrays.spill[0], 0)
+        if not self._fetch.has_parts:
+            self.timeline.enter("fetch")
+            plan = self.plan
+            again_fetch = await self._fetched(
+                replace(
+                    plan,
+                    indices=np.asarray(plan.indices)[rows],
+                    epochs=plan.epochs[rows],
+                    positions=plan.positions[rows],
+                )
+            )
+            if again_fetch is None:
+                made.failures += [Failure(int(row), "fetch", LoaderError(_NO_ROOM)) for row in rows]
+                return made
+            places = np.arange(len(rows))
+            made.failures += [
+                failure._replace(row=int(rows[failure.row])) for failure in again_fetch.failures
+            ]
+            places = np.setdiff1d(places, [failure.row for failure in again_fetch.failures])
+            again_fetch.index_table[ROW] = rows
+            self.timeline.enter("work")
+            if len(places):
+                made.merge(await self._timed([self._chunk(again_fetch, places, spill=spill)]))
+            return made
         while len(rows):
             self.timeline.enter("fetch")
             read, failures = await self._fetch.read_whole(rows, self._arrays.owned)
@@ -445,6 +471,18 @@ class BatchTask:
             if len(read):
                 made.merge(await self._timed([self._chunk(self._fetch, read, spill=spill)]))
         return made
+
+    async def _fetched(self, plan: BatchPlan) -> Fetch | None:
+        """Read the items of a plan into more memory of this batch; None if there is no room."""
+        fetch = Fetch(self.context, plan, self._source, whole=True)
+        await fetch.plan()
+        if fetch.nbytes:
+            fetch.slab = self.context.memory.allocate(fetch.nbytes)
+            if fetch.slab is None:
+                return None
+            self._arrays.owned.append(fetch.slab)
+        await fetch.read(self._arrays.owned)
+        return fetch
 
     async def _find_replacement(self) -> int | None:
         """Make one sample of another item for a batch whose samples all failed; by value, as its row 0.
@@ -465,14 +503,9 @@ class BatchTask:
             one = replace(
                 plan, indices=np.asarray([index]), epochs=plan.epochs[:1], positions=plan.positions[:1]
             )
-            fetch = Fetch(context, one, self._source, whole=True)
-            await fetch.plan()
-            if fetch.nbytes:
-                fetch.slab = context.memory.allocate(fetch.nbytes)
-                if fetch.slab is None:
-                    return None
-                self._arrays.owned.append(fetch.slab)
-            await fetch.read(self._arrays.owned)
+            fetch = await self._fetched(one)
+            if fetch is None:
+                return None
             if fetch.failures:
                 continue
             made = await self._timed([self._single(fetch, 0)])

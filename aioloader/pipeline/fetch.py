@@ -164,6 +164,11 @@ class Fetch:
         self.index_table[START, items[read]] = reads.start[read] + slab.offset
         return longer
 
+    @property
+    def has_parts(self) -> bool:
+        """Return True if only parts of some items were read."""
+        return self._whole_nbytes is not None
+
     def exclude(self, rows: Sequence[int]) -> None:
         """Exclude items from partial reads: their samples could not be made of the parts that were read."""
         if self._partial is not None:

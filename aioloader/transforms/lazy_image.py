@@ -213,7 +213,8 @@ class LazyImageReader:
         """Read the header of an image; formats other than JPEG and raw images are decoded at once.
 
         Args:
-            data: the encoded image, bytes or a flat memoryview of bytes; the image reads from it later.
+            data: the encoded image, bytes or a flat memoryview of bytes; the image reads from it later. Or its pixels,
+                uint8 (height, width, channels), which are not altered.
             path: file that the data is from, for errors.
             entry: its entry of a crop index, bytes or a memoryview of bytes; or a str, the reason why there is none
                 (see `aioloader.foundation.decodes`). It is used only if it is intact and was made from exactly this
@@ -222,6 +223,8 @@ class LazyImageReader:
         Raises:
             DecodeError: as `decode_image`; damaged pixels may be detected only when they are requested.
         """
+        if type(data) is np.ndarray:
+            return _Pixels(data, borrowed=True)
         known = self.known.find(data)
         if known is not None:
             return _Jpeg(self, data, path, known, entry)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aioloader.errors import LoaderClosedError, ThreadStartError, WorkerError
-from aioloader.executors.foreign_generators import find_classes
 from aioloader.executors.process.child import ChildProcess, end_all, sent_program
 from aioloader.executors.process.handle import CLOSED_AT_START, ProcessHandle, SharedParts, stacks_of
 from aioloader.executors.process.messages import CURRENT, PLACE, stage_names
@@ -28,6 +27,7 @@ from aioloader.executors.shared_memory import MAX_WORKERS, control_array
 from aioloader.executors.transport import know_classes
 from aioloader.executors.worker_table import CLOSE_S, SupervisedExecutor, WorkerTable
 from aioloader.foundation.concurrency import deferred
+from aioloader.foundation.foreign_generators import find_classes
 from aioloader.foundation.forks import ForkGuard, is_alone
 from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.threads import Threads

@@ -25,9 +25,9 @@ from torch.utils.data._utils import worker as torch_worker
 from aioloader.datasets.arrays import ArrayDataset
 from aioloader.datasets.base import Dataset, IndexedView
 from aioloader.datasets.resolve import resolve
-from aioloader.executors.foreign_generators import find_generators, generator_state, seed_generator
 from aioloader.executors.process.worker import own_slot
 from aioloader.foundation.error_log import add_note
+from aioloader.foundation.foreign_generators import find_generators, generator_state, seed_generator
 from aioloader.interop.torch._samples import worker_stack
 from aioloader.rng import GLOBALS_DOMAIN, Rng
 

@@ -84,7 +84,7 @@ def test_foreign_randomness_is_reproducible_in_processes(photo_rec):
 )
 def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warned):
     """One change of the generators' state does not prove that a transform draws; the warning names other causes."""
-    from aioloader.executors import foreign_generators
+    from aioloader.foundation import foreign_generators
 
     monkeypatch.setattr(foreign_generators, "_warned", threading.Lock())
 
@@ -105,7 +105,7 @@ def test_a_draw_of_another_thread_is_not_a_transforms(monkeypatch, moments, warn
 
 
 def test_foreign_randomness_is_warned_of_elsewhere(photo_rec, monkeypatch):
-    from aioloader.executors import foreign_generators
+    from aioloader.foundation import foreign_generators
 
     monkeypatch.setattr(foreign_generators, "_warned", threading.Lock())
     dataset = ImageRecordDataset(photo_rec).transform_first(Global())
@@ -188,7 +188,7 @@ def test_generators_of_foreign_code_are_seeded_for_every_sample(kind):
 @with_cases("executor", ["inline", "thread"])
 @with_cases("kind", DRAWING)
 def test_generators_of_foreign_code_are_warned_of_elsewhere(kind, executor, monkeypatch):
-    from aioloader.executors import foreign_generators
+    from aioloader.foundation import foreign_generators
 
     monkeypatch.setattr(foreign_generators, "_warned", threading.Lock())
     options = {"batch_size": 3, **pool(executor, 2)}
@@ -217,7 +217,7 @@ def test_albumentations_in_a_function_draws_the_same_with_any_workers(seed):
 
 
 def test_generators_that_follow_the_rng_are_left_alone():
-    from aioloader.executors.foreign_generators import find_generators
+    from aioloader.foundation.foreign_generators import find_generators
     from aioloader.rng import DrawsFromRng
 
     class Follows(DrawsFromRng):

@@ -69,7 +69,7 @@ class ForeignGenerators:
             segment: number of the async transforms that it has passed.
         """
         if self._rng is None:
-            return self._state() if self._left else None
+            return self.state() if self._left else None
         self.seed(epoch, index, position, segment)
         return None
 
@@ -100,16 +100,19 @@ class ForeignGenerators:
         # Another thread may have drawn meanwhile, which cannot be distinguished from draws of the sample. A transform
         # that draws does it again and again, so one change alone is not a sign of it.
         self._left -= 1
-        changed = self._state() != before
+        changed = self.state() != before
         if changed and self._changed_before:
             self._left = 0
             _warn()
         self._changed_before = changed
 
-    def _state(self) -> tuple[Any, ...]:
+    def state(self) -> tuple[Any, ...]:
+        """Return numbers that change when one of them is drawn from."""
         state: Any = np.random.get_state(legacy=False)
         known = hash(random.getstate()), state["state"]["pos"], int(state["state"]["key"][0])
-        return *known, *(zlib.crc32(pickle.dumps(generator_state(each))) for each in self._own)
+        torch = _torch()
+        drawn = 0 if torch is None else zlib.crc32(generator_state(torch.default_generator))
+        return *known, drawn, *(zlib.crc32(pickle.dumps(generator_state(each))) for each in self._own)
 
 
 def find_generators(roots: Sequence[Any]) -> list[Any]:

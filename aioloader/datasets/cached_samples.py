@@ -1,0 +1,785 @@
+"""Dataset whose samples are made once on a host and kept, so that later epochs read them; see `cache_samples`.
+
+For a loader it is a byte dataset. An item that is kept has no bytes to read: a worker finds its sample in the
+`SampleFile`. Any other is read and decoded as its own dataset does it, and added to the file by the worker. Once the
+file takes no more, these items take the usual path, with crop indexes and early stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import inspect
+import operator
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import numpy as np
+
+from aioloader.abc import ByteDataset, Decoder, FusedDecoder, StreamDataset
+from aioloader.datasets.base import Dataset, class_names_of
+from aioloader.datasets.bulk_items import samples_of
+from aioloader.datasets.decoding import FusedImages
+from aioloader.datasets.joined import ItemDecoder
+from aioloader.datasets.resolve import resolve
+from aioloader.errors import IncompleteItemError
+from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE
+from aioloader.foundation.foreign_generators import ForeignGenerators
+from aioloader.foundation.pytree import flatten, unflatten
+from aioloader.foundation.threads import Threads
+from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, StageTimer
+from aioloader.foundation.validation import parse_nbytes
+from aioloader.foundation.version import __version__
+from aioloader.rng import Rng, current_rng, default_rng
+from aioloader.samplers.training import class_labels
+from aioloader.storage.cache.samples import MISSING, SampleFile, new_memory_file
+from aioloader.storage.joined import FileNumbers, JoinedByteSource
+from aioloader.transforms.base import bind
+from aioloader.transforms.fused import flat_chain
+from aioloader.transforms.lazy_image import LazyImageReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aioloader.abc import ByteSource, MapDataset, PositionalSampler
+    from aioloader.datasets.resolve import Resolved
+    from aioloader.datasets.stage import Stage
+    from aioloader.foundation.types import Array, IntArray, StorageStats
+
+__all__ = ("CachedSamples", "cache_samples")
+
+# The file number of items without bytes; above those of all other files.
+_NO_BYTES = 1 << 62
+_CHECKED_S = 1.0
+_FEW_PATHS = 64
+# Of the libraries that make pixels.
+_LIBRARIES = ("numpy", "opencv-python-headless", "simplejpeg", "pillow", "torch", "torchvision")
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def cache_samples(
+    dataset: MapDataset[Any], limit: int | str, folder: str | os.PathLike[str] | None = None
+) -> CachedSamples:
+    """Return a dataset that keeps its samples when they are first made, so that each is made once on this host.
+
+    It takes any dataset, also one of torch or a list, and works in any loader. What follows it in a chain, such as
+    random crops, runs in every epoch; the batches are bit for bit those without it. See docs/caching.md.
+
+    Args:
+        dataset: has ``__len__`` and ``__getitem__``. Its samples must not depend on random numbers.
+        limit: most bytes of samples, such as "20GB". Nothing is evicted: when they are taken, the samples that are kept
+            stay, and the others are made in each epoch.
+        folder: where the samples are kept for other processes and later runs, which should have a fast disk, or be in
+            memory (``/dev/shm``); None: in memory, as long as this object or a loader of it lives. It is this user's
+            alone, because what Python unpickles may run any code.
+
+    Raises:
+        TypeError: the dataset is an iterable one, has an async transform, or cannot be identified for a folder.
+        ValueError: a transform before it draws random numbers; or the limit is not a size.
+    """
+    return CachedSamples(dataset, limit, folder)
+
+
+class CachedSamples(Dataset, ByteDataset[Any]):
+    """Dataset that keeps the samples of another one; see `cache_samples` for arguments and errors."""
+
+    def __init__(
+        self, dataset: MapDataset[Any], limit: int | str, folder: str | os.PathLike[str] | None = None
+    ) -> None:
+        if isinstance(dataset, StreamDataset) or not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"cache_samples() needs a dataset with __len__ and __getitem__, got {type(dataset).__name__}"
+            )
+        self.below: MapDataset[Any] = dataset
+        self._limit = parse_nbytes(limit, "limit")
+        self._folder = None if folder is None else os.path.abspath(os.path.expanduser(os.fspath(folder)))
+        self._resolved = resolved = resolve(dataset)
+        for stage in resolved.stages:
+            if stage.is_async:
+                raise TypeError(
+                    f"{stage.name} is async, which cache_samples() cannot keep: put it behind cache_samples()"
+                )
+        refuse_draws(resolved)
+        self._stages: tuple[Any, ...] = resolved.stages
+        # Made now, so that a fork of this process has it too.
+        self._memory = new_memory_file() if self._folder is None else None
+        self._lock = threading.Lock()
+        self._opened: SampleFile | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = self.file
+        return {**self.__dict__, "_memory": None, "_lock": None, "_opened": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    @property
+    def file(self) -> SampleFile:
+        """Return the file of the samples; opened, and the items identified, at first use, which may block.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        if self._opened is None:
+            with self._lock:
+                if self._opened is None:
+                    self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> SampleFile:
+        identities = self._versions.identities
+        if self._memory is not None:
+            return SampleFile.in_memory(*self._memory, items=len(identities), limit=self._limit)
+        assert self._folder is not None
+        name, version = identity_of_set(self._resolved, self._versions)
+        return SampleFile.in_folder(
+            self._folder, name=name, version=version, identities=identities, limit=self._limit
+        )
+
+    @cached_property
+    def _versions(self) -> ItemVersions:
+        return ItemVersions.of(self._resolved)
+
+    @property
+    def _in_bytes(self) -> bool:
+        return self._resolved.base_kind == "bytes"
+
+    def _items(self, indices: IntArray) -> IntArray:
+        remap = self._resolved.remap
+        return np.asarray(indices) if remap is None else remap[indices]
+
+    # -- as a dataset ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.below)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample at `index`; negative indices count from the end. Its arrays are the caller's own.
+
+        Raises:
+            IndexError: there is no such sample.
+            Exception: what the dataset below raises.
+        """
+        place, length = operator.index(index), len(self)
+        if not -length <= place < length:
+            raise IndexError(f"index {place} is out of range: this dataset has {length} samples")
+        place %= length
+        item = int(self._items(np.array([place]))[0])
+
+        def make() -> Any:
+            with watch_draws(default_rng(), self._generators, self._resolved.name):
+                return self.below[place]
+
+        found, made = self.file.get(item, int(self._versions.identities[item]), make)
+        return found if made else private(found)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return the samples at several indices; see `FileDataset.__getitems__`."""
+        return samples_of(self, indices, owner=CachedSamples)
+
+    @cached_property
+    def _generators(self) -> ForeignGenerators | None:
+        return _generators_of(self._decoder_of_base, self._stages)
+
+    def labels(self) -> Array:
+        return class_labels(self.below)
+
+    def class_names(self) -> list[str]:
+        return class_names_of(self.below)
+
+    # -- as a byte dataset -------------------------------------------------------------------------------------------
+
+    @property
+    def display_name(self) -> str:
+        return self._resolved.name
+
+    @property
+    def reads_ahead(self) -> bool:
+        return self._resolved.reads_ahead
+
+    @cached_property
+    def _decoder_of_base(self) -> Decoder[Any]:
+        if not self._in_bytes:
+            return ItemDecoder(self._resolved.base)
+        decoder = self._resolved.decoder
+        if getattr(decoder, "dct_scaling", False):
+            raise ValueError(
+                "cache_samples() keeps whole images, and dct_scaling=True decodes smaller ones with other pixels: use "
+                "one of the two"
+            )
+        return decoder
+
+    @property
+    def decoder(self) -> KeptDecoder:
+        paths = self._versions.paths
+        return KeptDecoder(
+            self.file,
+            self._decoder_of_base,
+            self._stages,
+            paths=paths if len(paths) <= _FEW_PATHS else (),
+            name=self._resolved.name,
+        )
+
+    def open_source(self) -> KeptSource:
+        source = self._resolved.open_source() if self._in_bytes else None
+        return KeptSource(source, self, self._versions)
+
+    def spans(self, indices: IntArray) -> Spans:
+        """Return the spans of the items; those of kept ones have no bytes."""
+        items = self._items(indices)
+        n = len(items)
+        file, offset, length = np.full(n, _NO_BYTES), items.astype(np.int64), np.zeros(n, np.int64)
+        if self._in_bytes:
+            missing = np.flatnonzero(~self.file.kept(items, self._versions.identities[items]))
+            if len(missing):
+                own = self._resolved.base.spans(items[missing])
+                file[missing], offset[missing], length[missing] = own.file, own.offset, own.length
+        return _KeptSpans(file, offset, length, items=items)
+
+    def extras(self, indices: IntArray) -> Array:
+        """Return number and identity of each item, whether it has bytes, and the extra of its own dataset."""
+        items = self._items(indices)
+        own = None
+        if self._in_bytes:
+            _ = self._decoder_of_base  # it opens a crop index, whose keys are extras
+            own = self._resolved.base.extras(items)
+        columns: list[Any] = [("item", np.int64), ("identity", np.uint64), ("in_bytes", bool)]
+        if own is not None:
+            columns.append(("own", own.dtype, own.shape[1:]))
+        found = np.zeros(len(items), columns)
+        found["item"], found["identity"] = items, self._versions.identities[items]
+        found["in_bytes"] = self._in_bytes
+        if own is not None:
+            found["own"] = own
+        return found
+
+    def location(self, index: int) -> ItemLocation:
+        item = int(self._items(np.array([index]))[0])
+        locate = self._resolved.location
+        return ItemLocation(f"item {item}") if locate is None else locate(item)
+
+    def file_nbytes(self, index: int) -> int:
+        item = int(self._items(np.array([index]))[0])
+        return self._resolved.base.file_nbytes(item) if self._in_bytes else -1
+
+    def shuffle_sampler(self, indices: IntArray | None) -> PositionalSampler | None:
+        if not self._in_bytes:
+            return None
+        remap = self._resolved.remap if indices is None else self._items(indices)
+        found: PositionalSampler | None = self._resolved.base.shuffle_sampler(remap)
+        return found
+
+
+# -- which items they are ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ItemVersions:
+    """What the items of a base are, so that a sample of other data is never taken for theirs.
+
+    Attributes:
+        identities: uint64 (items,), of the version of each item's file and its place in it.
+        files: int64 (items,), the place of each item's file in `paths`; -1: it has none.
+        paths: the local files, and objects.
+        stamps: int64 (files, 2), time of the last change in nanoseconds, and bytes, of each local file; else -1.
+    """
+
+    identities: Array
+    files: IntArray
+    paths: tuple[str, ...]
+    stamps: IntArray
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> ItemVersions:
+        """Return the versions of the items of a base; local files are looked at, which may block."""
+        n = len(resolved.base)
+        if resolved.joined_parts is not None:
+            return cls._of_parts([resolve(part) for part in resolved.joined_parts])
+        if resolved.base_kind != "bytes":
+            return cls(np.zeros(n, np.uint64), np.full(n, -1), (), np.empty((0, 2), np.int64))
+        spans = resolved.base.spans(np.arange(n))
+        source = resolved.open_source()
+        try:
+            paths = tuple(map(str, source.paths))
+            stamps = np.array([stamp_of(path) for path in paths], np.int64).reshape(-1, 2)
+            words = np.zeros(len(paths), np.uint64)
+            for number, path in enumerate(paths):
+                known = source.identity(number) or (path, stamps[number].tolist())
+                words[number] = _word(repr(known))
+        finally:
+            source.close()
+        numbered = bool(len(paths)) and bool(n) and int(spans.file.max()) < len(paths)
+        files = spans.file if numbered else np.full(n, -1)
+        start = words[spans.file] if numbered else np.zeros(n, np.uint64)
+        return cls(_mixed(start, spans.offset, spans.length), files, paths, stamps)
+
+    @classmethod
+    def _of_parts(cls, parts: list[Resolved]) -> ItemVersions:
+        found = [cls.of(part) for part in parts]
+        where = [slice(None) if part.remap is None else part.remap for part in parts]
+        starts = np.cumsum([0, *(len(each.paths) for each in found)])
+        return cls(
+            np.concatenate([each.identities[at] for each, at in zip(found, where, strict=True)]),
+            np.concatenate(
+                [
+                    np.where(each.files < 0, -1, each.files + start)[at]
+                    for each, start, at in zip(found, starts, where, strict=False)
+                ]
+            ),
+            tuple(path for each in found for path in each.paths),
+            np.concatenate([each.stamps for each in found]),
+        )
+
+
+def stamp_of(path: str) -> tuple[int, int]:
+    """Return the time of a local file's last change, in nanoseconds, and its bytes; -1 if there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return -1, -1
+    return status.st_mtime_ns, status.st_size
+
+
+def _word(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:8], "little")
+
+
+def _mixed(start: Array, *columns: IntArray) -> Array:
+    """Return 64 bits that depend on all of some columns."""
+    found = start.copy()
+    with np.errstate(over="ignore"):
+        for column in columns:
+            found = (found ^ column.astype(np.uint64)) * _GOLDEN
+            found ^= found >> np.uint64(29)
+    return found
+
+
+def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, str]:
+    """Return a name of a set of samples for a folder, and its version.
+
+    The name covers the dataset and the transforms; the version also their files, the decoder, and the versions of the
+    libraries that make pixels. Of a folder of images each file has a version of its own, see `ItemVersions`.
+
+    Raises:
+        TypeError: the dataset, or a transform, cannot be pickled, so that it cannot be recognized again.
+    """
+    stages: Sequence[Any] = resolved.stages
+    parts: list[Any] = [[stage.fn for stage in stages], [stage.first for stage in stages]]
+    if resolved.base_kind != "bytes":
+        parts.append(resolved.given)
+    try:
+        pickled = cloudpickle.dumps(parts)
+        decoder = repr(resolved.decoder) if resolved.base_kind == "bytes" else ""
+    except Exception as error:
+        raise TypeError(
+            f"cache_samples(folder=...) cannot recognize {resolved.name} or its transforms in a later run, because "
+            f"they cannot be pickled ({error}): leave folder=None"
+        ) from error
+    root = os.path.commonpath([os.path.abspath(path) for path in versions.paths]) if _local(versions) else ""
+    where = versions.paths[:1] if not root else [root]
+    name = hashlib.sha256(pickled + repr((resolved.name, decoder, list(where))).encode(errors="replace"))
+    few = len(versions.paths) <= _FEW_PATHS or len(versions.identities) > 4 * len(versions.paths)
+    stamps = versions.stamps.tolist() if few else []
+    sources = [*map(_source_stamp, [resolved.given, *(stage.fn for stage in stages)])]
+    if resolved.base_kind != "bytes":
+        sources += [stamp_of(text) for text in _paths_in(resolved.given)]
+    libraries = {each: _version_of(each) for each in _LIBRARIES}
+    version = repr((__version__, sys.version_info[:2], libraries, stamps, sources, len(versions.identities)))
+    return name.hexdigest()[:24], version
+
+
+def _local(versions: ItemVersions) -> bool:
+    return (
+        versions.stamps is not None and bool(len(versions.paths)) and bool((versions.stamps[:, 0] >= 0).all())
+    )
+
+
+def _version_of(library: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(library)
+    return None
+
+
+def _source_stamp(value: Any) -> tuple[int, int]:
+    """Return the stamp of the file with the code of a function or an object's class; none for code of libraries."""
+    code = value if inspect.isroutine(value) else type(value)
+    with contextlib.suppress(TypeError, OSError):
+        path = inspect.getsourcefile(code)
+        if (
+            path is not None
+            and "site-packages" not in path
+            and not path.startswith(os.path.dirname(os.path.dirname(__file__)))
+        ):
+            return stamp_of(path)
+    return -1, -1
+
+
+def _paths_in(dataset: Any) -> Iterator[str]:
+    """Iterate over the names of files that a dataset of another class has in its attributes, such as ``samples``."""
+    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            path = each[0] if isinstance(each, tuple) and each else each
+            if isinstance(path, (str, os.PathLike)) and os.path.isfile(path):
+                yield os.fspath(path)
+
+
+# -- draws -------------------------------------------------------------------------------------------------------------
+
+
+def refuse_draws(resolved: Resolved) -> None:
+    """Refuse a dataset whose samples depend on random numbers, as far as that shows before a sample is made.
+
+    Raises:
+        ValueError: a transform draws.
+    """
+    if resolved.seeds:
+        raise ValueError(_drawn(resolved.name))
+    image: Any = np.zeros((64, 64, 3), np.uint8)
+    stages: Sequence[Any] = resolved.stages
+    for stage in stages:
+        for part in flat_chain(stage.fn):
+            rng = Rng(0)
+            rng.seek(0, 0, 0)
+            name = getattr(part, "__name__", type(part).__name__)
+            if not stage.native:
+                if stage.takes_rng:
+                    raise ValueError(_drawn(name))
+                continue
+            try:
+                image = bind(part)(image, rng, None)
+            except Exception:
+                image = np.zeros(
+                    (64, 64, 3), np.uint8
+                )  # not for images of this kind: `watch_draws` watches it
+            if rng.drew:
+                raise ValueError(_drawn(name))
+
+
+def _drawn(name: str) -> str:
+    return (
+        f"cache_samples() keeps each sample as it is in the first epoch, and {name} draws random numbers: put "
+        f"cache_samples() before it, so that its draws differ from epoch to epoch"
+    )
+
+
+def _generators_of(decoder: Decoder[Any], stages: Sequence[Stage]) -> ForeignGenerators | None:
+    """Return the generators that code of the caller may draw from; None without such code."""
+    foreign = [stage for stage in stages if not stage.native]
+    if not (decoder.foreign or foreign):
+        return None
+    return ForeignGenerators(0, False, [decoder, *foreign])
+
+
+@contextlib.contextmanager
+def watch_draws(rng: Rng, generators: ForeignGenerators | None, name: str) -> Iterator[None]:
+    """Raise ValueError if random numbers are drawn.
+
+    Global generators are watched in the main thread of a process only: other threads have others beside them.
+    """
+    watched = generators is not None and threading.current_thread() is threading.main_thread()
+    before = generators.state() if watched and generators is not None else None
+    drew = rng.drew
+    yield
+    if (rng.drew and not drew) or (watched and generators is not None and generators.state() != before):
+        raise ValueError(_drawn(name))
+
+
+# -- in the loader's process -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptSpans(Spans):
+    """Spans with the numbers of their items, int64 (n,)."""
+
+    items: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+class KeptSource(JoinedByteSource):
+    """Byte source of the items that are not kept; it also finds out which files have changed since they were.
+
+    Args:
+        source: of the dataset below; None if its items have no bytes.
+        dataset: the dataset.
+        versions: of its items.
+    """
+
+    def __init__(self, source: ByteSource | None, dataset: CachedSamples, versions: ItemVersions) -> None:
+        super().__init__([source, None], FileNumbers([0, _NO_BYTES]))
+        self._file = dataset.file
+        self._versions = versions
+        self._checked = np.full(len(versions.paths), -_CHECKED_S)
+        self._changed = np.zeros(len(versions.paths), bool)
+        self._threads = Threads(1, "aioloader-kept")
+
+    async def plan(self, spans: Spans) -> ReadPlan:
+        items = self._of_batch(spans)
+        due = self._due(items)
+        if len(due):
+            await self._threads.run(self._look, due)
+        self._strike(items)
+        return await super().plan(spans)
+
+    def plan_blocking(self, spans: Spans) -> ReadPlan:
+        items = self._of_batch(spans)
+        self._look(self._due(items))
+        self._strike(items)
+        return super().plan_blocking(spans)
+
+    def _of_batch(self, spans: Spans) -> IntArray:
+        """Return the items of a batch; nothing for items that are read again."""
+        return spans.items if isinstance(spans, _KeptSpans) else np.empty(0, np.int64)
+
+    def _due(self, items: IntArray) -> IntArray:
+        """Return the local files of items that were not looked at in the last second."""
+        found = np.unique(self._versions.files[items])
+        found = found[found >= 0]
+        return found[self._checked[found] < time.monotonic() - _CHECKED_S]
+
+    def _look(self, files: IntArray) -> None:
+        """Find out which files have changed."""
+        stamps, paths = self._versions.stamps, self._versions.paths
+        for number in files.tolist():
+            known = tuple(stamps[number].tolist())
+            self._checked[number] = time.monotonic()
+            if known[0] >= 0 and known != stamp_of(paths[number]) and not self._changed[number]:
+                self._changed[number] = True
+                self._file.warn(
+                    f"{paths[number]} has changed: samples of changed files are made anew in each epoch"
+                )
+
+    def _strike(self, items: IntArray) -> None:
+        """Strike the items of files off that have changed."""
+        files = self._versions.files
+        if self._changed.any():
+            for item in items[self._changed[files[items]] & (files[items] >= 0)].tolist():
+                self._file.strike(item)
+
+    def stats(self) -> StorageStats:
+        return replace(
+            super().stats(),
+            kept_samples=self._file.count,
+            kept_items=self._file.items,
+            kept_bytes=self._file.nbytes,
+            kept_full=not self._file.fills,
+        )
+
+    def mapped(self) -> JoinedByteSource | None:
+        found = super().mapped()
+        if found is None:
+            return None
+        # What checks the files stays in front of the parts, which map theirs now.
+        self._sources, self._opened, self.maps = found._sources, found._opened, found.maps
+        return self
+
+    def close(self) -> None:
+        self._threads.close()
+        super().close()
+
+
+# -- in a worker -------------------------------------------------------------------------------------------------------
+
+
+def private(sample: Any) -> Any:
+    """Return a sample with copies of its arrays, which the caller may write to."""
+    structure, leaves = flatten(sample)
+    return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
+
+
+@dataclass(frozen=True, eq=False)
+class KeptDecoder(Decoder[Any]):
+    """Decoder that finds the kept sample of an item, or makes it and keeps it.
+
+    Attributes:
+        file: the samples.
+        base: makes an item of the dataset below.
+        stages: the transforms between it and the kept sample.
+        paths: the files, if they are few, for errors.
+        name: of the dataset, for errors.
+    """
+
+    file: SampleFile
+    base: Decoder[Any]
+    stages: tuple[Stage, ...]
+    paths: tuple[str, ...]
+    name: str
+
+    @property
+    def foreign(self) -> bool:
+        return self.base.foreign or not all(stage.native for stage in self.stages)
+
+    def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Any:
+        """Return a sample whose arrays are the caller's own."""
+        fused = self.fuse(())
+        return fused(data, extra, location, rng=default_rng(), out=None, trace=StageTimer(), file=None)
+
+    def fuse(self, stages: Sequence[Stage]) -> FusedKept:
+        """Return the decoder with the stages that take the image."""
+        return FusedKept(self, stages)
+
+
+class FusedKept(FusedDecoder[Any]):
+    """Decoder of kept samples with the stages that take the image; see `FusedDecoder`.
+
+    Args:
+        decoder: finds and makes the samples.
+        stages: all stages of the loader.
+    """
+
+    def __init__(self, decoder: KeptDecoder, stages: Sequence[Stage]) -> None:
+        self._decoder = decoder
+        self._file = decoder.file
+        self._base = decoder.base.fuse(decoder.stages)
+        self._generators = _generators_of(decoder.base, decoder.stages)
+        reader = LazyImageReader()
+        taken: list[Any] = list(stages)
+        self._images = {
+            alone: FusedImages(reader, taken, parse=_unparsed, alone=alone) for alone in (False, True)
+        }
+        self.stages = self._images[False].stages
+        self.leaves = self._images[False].leaves
+        self._then = tuple(stages[: self.stages])
+        self._lends = all(stage.native for stage in stages)
+        self._direct = decoder.base.fuse((*decoder.stages, *stages))
+
+    def __call__(
+        self,
+        data: memoryview,
+        extra: Any,
+        location: ItemLocation,
+        *,
+        rng: Rng,
+        out: Array | list[Array] | None,
+        trace: StageTimer,
+        file: int | None = None,
+    ) -> Any:
+        begin = perf_counter()
+        item, identity = int(extra["item"]), int(extra["identity"])
+        sample = self._file.find(item, identity)
+        if sample is not MISSING:
+            trace.decodes[KEPT][KEPT_SAMPLE] += 1
+            trace.decode_s += perf_counter() - begin
+            return self._transform(sample, location, rng, out, trace)
+        if extra["in_bytes"] and not len(data) and (file is None or file >= _NO_BYTES):
+            raise IncompleteItemError("its kept sample can no longer be used")
+        own = extra["own"] if "own" in extra.dtype.names else None
+        if location.path is None and file is not None and file < len(self._decoder.paths):
+            location = location._replace(path=self._decoder.paths[file])
+        if not self._file.adds(item):
+            return self._straight(data, own, location, rng=rng, out=out, trace=trace, file=file)
+
+        def make() -> Any:
+            with watch_draws(rng, self._generators, self._decoder.name):
+                return self._run(
+                    self._base,
+                    self._decoder.stages,
+                    data,
+                    own,
+                    location,
+                    rng=rng,
+                    out=None,
+                    trace=trace,
+                    file=file,
+                )
+
+        sample, _ = self._file.get(item, identity, make)
+        return self._transform(sample, location, rng, out, trace)
+
+    def _straight(
+        self,
+        data: memoryview,
+        own: Any,
+        location: ItemLocation,
+        *,
+        rng: Rng,
+        out: Any,
+        trace: StageTimer,
+        file: Any,
+    ) -> Any:
+        """Return the transformed sample of an item that is not to be kept."""
+        stages = (*self._decoder.stages, *self._then)
+        fused = self._direct
+        whole = fused is not None and fused.stages == len(stages) and fused.leaves == self.leaves
+        return self._run(
+            fused, stages, data, own, location, rng=rng, out=out if whole else None, trace=trace, file=file
+        )
+
+    def _run(
+        self,
+        fused: FusedDecoder[Any] | None,
+        stages: tuple[Stage, ...],
+        data: memoryview,
+        own: Any,
+        location: ItemLocation,
+        *,
+        rng: Rng,
+        out: Any,
+        trace: StageTimer,
+        file: int | None,
+    ) -> Any:
+        """Make the sample of an item, and apply stages: those below the cache are a part of decoding."""
+        below = len(self._decoder.stages)
+        spent, trace.transforms = trace.transforms, [0.0] * (below + len(trace.transforms))
+        try:
+            if fused is None:
+                begin = perf_counter()
+                token = current_rng.set(rng)
+                try:
+                    sample = self._decoder.base(data, own, location)
+                finally:
+                    current_rng.reset(token)
+                trace.decode_s += perf_counter() - begin
+                done = 0
+            else:
+                done = fused.stages
+                sample = fused(data, own, location, rng=rng, out=out, trace=trace, file=file)
+            for stage in stages[done:]:
+                begin = perf_counter()
+                trace.stage = f"transform:{stage.name}"
+                sample = stage.apply(sample, rng)
+                trace.transforms[done] += perf_counter() - begin
+                done += 1
+        finally:
+            own_s, trace.transforms = trace.transforms, spent
+            trace.decode_s += sum(own_s[:below])
+            for step, seconds in enumerate(own_s[below:]):
+                spent[step] += seconds
+        return sample
+
+    def _transform(self, sample: Any, location: ItemLocation, rng: Rng, out: Any, trace: StageTimer) -> Any:
+        """Apply the stages that take the image to a sample that may be kept, and is not to be altered."""
+        alone = type(sample) is not tuple
+        image = sample if alone else sample[0] if sample else None
+        if not self._then:
+            return sample if self._lends else private(sample)
+        if _is_usual(image) and all(stage.looked for stage in self._then):
+            others = () if alone else sample[1:]
+            parsed = (image, *(others if self._lends else private(others)))
+            return self._images[alone].make(parsed, None, location, rng=rng, out=out, trace=trace)
+        if not self._lends:
+            sample = private(sample)
+        for step, stage in enumerate(self._then):
+            begin = perf_counter()
+            trace.stage = f"transform:{stage.name}"
+            sample = stage.apply(sample, rng)
+            trace.transforms[step] += perf_counter() - begin
+        return sample
+
+
+def _is_usual(image: Any) -> bool:
+    """Return True if the fused stages can take an image that is decoded already."""
+    if type(image) is not np.ndarray or image.dtype != np.uint8 or image.ndim != 3:
+        return False
+    return bool(image.size and image.shape[2] in (1, 3) and image.flags.c_contiguous)
+
+
+def _unparsed(data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, ...]:
+    raise NotImplementedError  # kept samples are there already
