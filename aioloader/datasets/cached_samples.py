@@ -398,9 +398,7 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
 
 
 def _local(versions: ItemVersions) -> bool:
-    return (
-        versions.stamps is not None and bool(len(versions.paths)) and bool((versions.stamps[:, 0] >= 0).all())
-    )
+    return len(versions.paths) > 0 and bool((versions.stamps[:, 0] >= 0).all())
 
 
 def _version_of(library: str) -> str | None:
