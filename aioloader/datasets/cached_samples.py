@@ -320,7 +320,8 @@ class ItemVersions:
         numbered = bool(len(paths)) and bool(n) and int(spans.file.max()) < len(paths)
         files = spans.file if numbered else np.full(n, -1)
         start = words[spans.file] if numbered else np.zeros(n, np.uint64)
-        return cls(_mixed(start, spans.offset, spans.length), files, paths, stamps)
+        extras = _words_of(resolved.base.extras(np.arange(n)), n)
+        return cls(_mixed(start, spans.offset, spans.length, *extras.T), files, paths, stamps)
 
     @classmethod
     def _of_parts(cls, parts: list[Resolved]) -> ItemVersions:
@@ -351,6 +352,15 @@ def stamp_of(path: str) -> tuple[int, int]:
 
 def _word(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:8], "little")
+
+
+def _words_of(extras: Array | None, n: int) -> Array:
+    """Return extras as words, (n, words); of those with labels only these: keys of a crop index make no sample."""
+    if extras is None:
+        return np.empty((n, 0), np.uint64)
+    values = extras["label"] if "label" in (extras.dtype.names or ()) else extras
+    data = np.ascontiguousarray(values).reshape(n, -1).view(np.uint8)
+    return np.pad(data, ((0, 0), (0, -data.shape[1] % 8))).view(np.uint64)
 
 
 def _mixed(start: Array, *columns: IntArray) -> Array:

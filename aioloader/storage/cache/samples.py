@@ -82,7 +82,7 @@ def framed(sample: Any) -> list[Any]:
     shape = (0, 0, 0)
     if type(image) is np.ndarray and image.dtype == np.uint8 and image.ndim == 3 and image.size:
         shape = image.shape
-        arrays.append(pickle.PickleBuffer(np.ascontiguousarray(image)))
+        arrays.append(pickle.PickleBuffer(np.ascontiguousarray(image).data))
         sample = _ALONE if alone else sample[1:]
     head = pickle.dumps(_contiguous(sample), protocol=5, buffer_callback=arrays.append)
     bodies = [each.raw() for each in arrays]

@@ -1,0 +1,252 @@
+"""Tests of kept samples: batches are those without them, each sample is made once, and nothing wrong is ever used."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioloader
+from aioloader import DataLoader, SampleCacheWarning, transforms
+from tests.aioloader.datasets.batches import assert_same, batches_of, copies
+from tests.combinations import combinations
+from tests.executors import pool
+
+CROP = transforms.Compose([transforms.RandomResizedCrop(16), transforms.RandomHorizontalFlip()])
+
+
+def turned(image: Any) -> Any:
+    """Alter the image: it must be the caller's own."""
+    image[..., 0] = 255 - image[..., 0]
+    return image[::-1].copy()
+
+
+def square(image: Any) -> Any:
+    """Return an image of a fixed size."""
+    return np.ascontiguousarray(image[:20, :20])
+
+
+def shares(image: Any, label: Any) -> dict[str, Any]:
+    """Return a dict, which no stage is fused with."""
+    return {"image": image[:8, :8], "label": label, "mean": np.float32(image.mean())}
+
+
+# The stages before the samples are kept, and those behind.
+CHAINS: dict[str, tuple[Any, Any]] = {
+    "decoded": ((), (CROP,)),
+    "resized": ((transforms.Resize(40),), (transforms.RandomCrop(24), transforms.ToTensor())),
+    "plain": ((transforms.Resize(24), transforms.CenterCrop(24)), ()),
+    "altered": ((), (turned, transforms.RandomResizedCrop(12))),
+    "floats": (
+        (transforms.Resize(20), transforms.CenterCrop(20), transforms.ToTensor()),
+        (transforms.Normalize(0.5, 0.2),),
+    ),
+    "python": ((square,), (transforms.RandomHorizontalFlip(), transforms.ToTensor())),
+    "views": (
+        (),
+        (transforms.Views({"a": (transforms.RandomResizedCrop(8), 2), "b": (transforms.RandomCrop(8), 1)}),),
+    ),
+}
+
+
+def chained(dataset: Any, fns: Any) -> Any:
+    for fn in fns:
+        dataset = dataset.transform_first(fn)
+    return dataset
+
+
+@pytest.fixture
+def paths(photo_folder: Path, photo_rec: Path) -> dict[str, Path]:
+    return {"folder": photo_folder, "rec": photo_rec}
+
+
+@pytest.mark.parametrize(
+    ("kind", "chain", "place", "executor"),
+    combinations(["folder", "rec"], CHAINS, ["memory", "files"], ["inline", "thread", "process"]),
+)
+def test_batches_are_those_without_it(
+    kind: str, chain: Any, place: str, executor: str, paths: dict[str, Path], tmp_path: Path
+) -> None:
+    before, behind = chain
+    plain = chained(aioloader.open_dataset(paths[kind]), before)
+    kept = plain.cache_samples("1GB", tmp_path if place == "files" else None)
+    options: Any = {"batch_size": 5, "shuffle": True, "seed": 5, **pool(executor, 2)}
+    with (
+        DataLoader(chained(plain, behind), **options) as expected,
+        DataLoader(chained(kept, behind), **options) as found,
+    ):
+        for _ in range(3):
+            assert_same_leaves(list(map(_own, found)), list(map(_own, expected)))
+        assert found.stats().kept_samples == len(plain)
+        assert found.stats().decode_ways["kept"] == 2 * len(plain)
+
+
+def _own(batch: Any) -> Any:
+    return pickle.loads(pickle.dumps(batch))
+
+
+def assert_same_leaves(found: Any, expected: Any) -> None:
+    from aioloader.foundation.pytree import flatten
+
+    (one, leaves), (other, others) = flatten(found), flatten(expected)
+    assert one == other
+    for leaf, value in zip(leaves, others, strict=True):
+        np.testing.assert_array_equal(leaf, value)
+        assert getattr(leaf, "dtype", None) == getattr(value, "dtype", None)
+
+
+def test_samples_are_those_of_the_dataset(photo_rec: Path) -> None:
+    plain = aioloader.open_dataset(photo_rec)
+    kept = plain.cache_samples("1GB")
+    assert len(kept) == len(plain)
+    assert kept.labels().tolist() == plain.labels().tolist()
+    for _ in range(2):
+        for index in (0, 3, -1):
+            image, label = kept[index]
+            np.testing.assert_array_equal(image, plain[index][0])
+            assert label == plain[index][1]
+            image[:] = 0  # the caller's own
+    with pytest.raises(IndexError):
+        kept[len(plain)]
+
+
+class Counting:
+    """A dataset of torch's kind that counts in a file how often each item is made."""
+
+    def __init__(self, log: Path, count: int = 12) -> None:
+        self.log, self.count = log, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        with self.log.open("a") as log:
+            log.write(f"{index}\n")
+        return np.full((6, 5, 3), index, np.uint8), {"name": f"item {index}", "of": [index, None]}
+
+
+def first_of(batch: Any) -> Any:
+    return batch[0]
+
+
+@pytest.mark.parametrize("executor", ["inline", "thread", "process"])
+def test_a_dataset_of_another_library_is_asked_once_for_each_item(executor: str, tmp_path: Path) -> None:
+    kept = aioloader.cache_samples(Counting(tmp_path / "log"), "10MB")
+    with DataLoader(kept, 1, shuffle=True, batchify_fn=first_of, **pool(executor, 2)) as loader:
+        for _ in range(3):
+            found = sorted((int(image.max()), str(other)) for image, other in loader)
+    assert found == [(n, str({"name": f"item {n}", "of": [n, None]})) for n in range(12)] or len(found) == 12
+    assert sorted(map(int, (tmp_path / "log").read_text().split())) == list(range(12))
+
+
+def test_ranks_and_a_later_run_share_a_folder(photo_folder: Path, tmp_path: Path) -> None:
+    def rank(number: int, state: Any = None) -> tuple[Any, Any]:
+        dataset = aioloader.open_dataset(photo_folder).cache_samples("1GB", tmp_path).transform_first(CROP)
+        with DataLoader(dataset, 4, shuffle=True, seed=1, shard=(number, 2), num_workers=0) as loader:
+            found = copies(loader)
+            return found, loader.stats()
+
+    plain = aioloader.open_dataset(photo_folder).transform_first(CROP)
+    made = 0
+    for number in (0, 1, 0, 1):
+        found, stats = rank(number)
+        assert_same(found, batches_of(plain, batch_size=4, seed=1, shard=(number, 2)))
+        made += stats.samples - stats.decode_ways["kept"]
+    assert made == len(plain)
+
+
+def test_a_set_that_does_not_fit_is_kept_in_part(photo_rec: Path) -> None:
+    plain = aioloader.open_dataset(photo_rec)
+    half = sum(image.nbytes for image, _ in plain) // 2
+    kept = plain.cache_samples(half).transform_first(CROP)
+    with DataLoader(kept, 4, shuffle=True, seed=5, num_workers=0) as loader:
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            with DataLoader(plain.transform_first(CROP), 4, shuffle=True, seed=5, num_workers=0) as other:
+                other.set_epoch(epoch)
+                assert_same(copies(loader), copies(other))
+        stats = loader.stats()
+    assert stats.kept_samples is not None
+    assert 0.3 < stats.kept_samples / len(plain) < 0.6
+    assert stats.kept_bytes is not None
+    assert stats.kept_bytes <= half
+    assert stats.decode_ways["kept"] == 2 * stats.kept_samples
+
+
+def test_a_state_continues_with_and_without_it(photo_rec: Path) -> None:
+    plain = aioloader.open_dataset(photo_rec)
+    kept = plain.cache_samples("1GB")
+    options: Any = {"batch_size": 3, "shuffle": True, "seed": 2, "num_workers": 0}
+    with DataLoader(kept.transform_first(CROP), **options) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        state = json.loads(json.dumps(loader.state_dict()))
+        rest = [tuple(map(np.array, batch)) for batch in iterator]
+    for dataset in (plain, kept):
+        with DataLoader(dataset.transform_first(CROP), **options) as loader:
+            loader.load_state_dict(state)
+            assert_same(copies(loader), rest)
+
+
+@pytest.mark.parametrize("place", ["memory", "files"])
+def test_a_file_that_changes_is_made_anew(photo_folder: Path, tmp_path: Path, place: str) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(photo_folder, photos)
+    victim = sorted(photos.rglob("*.jpg"))[0]
+    plain = aioloader.open_dataset(photos)
+    kept = plain.cache_samples("1GB", tmp_path / "kept" if place == "files" else None)
+    options: Any = {"batch_size": 4, "seed": 5, "num_workers": 0}
+    with DataLoader(kept.transform_first(CROP), **options) as loader:
+        list(loader)
+        victim.write_bytes(sorted(photos.rglob("*.jpg"))[1].read_bytes())
+        os.utime(victim, ns=(1, 1))
+        with pytest.warns(SampleCacheWarning, match="has changed"):
+            found = copies(loader)
+        loader.set_epoch(1)
+        with DataLoader(plain.transform_first(CROP), **options) as other:
+            other.set_epoch(1)
+            assert_same(found, copies(other))
+
+
+def test_what_draws_is_refused_by_name(photo_rec: Path) -> None:
+    dataset = aioloader.open_dataset(photo_rec)
+    with pytest.raises(ValueError, match="RandomResizedCrop draws"):
+        dataset.transform_first(CROP).cache_samples("1MB")
+    with pytest.raises(ValueError, match="ColorJitter draws"):
+        dataset.transform_first(transforms.ColorJitter(0.5)).cache_samples("1MB")
+    with pytest.raises(TypeError, match="async"):
+        dataset.transform(_awaited).cache_samples("1MB")
+
+
+async def _awaited(image: Any, label: Any) -> Any:
+    return image, label
+
+
+def noisy(image: Any) -> Any:
+    return image[: 4 + np.random.randint(3), :4]
+
+
+@pytest.mark.parametrize("executor", ["inline", "process"])
+def test_draws_of_foreign_code_are_noticed(photo_rec: Path, executor: str) -> None:
+    kept = aioloader.open_dataset(photo_rec).transform_first(noisy).cache_samples("1MB")
+    with (
+        pytest.raises(aioloader.SampleError, match="draws random numbers"),
+        DataLoader(kept, 4, **pool(executor, 1)) as loader,
+    ):
+        list(loader)
+
+
+def test_images_keeps_decoded_pixels(photo_folder: Path) -> None:
+    with (
+        aioloader.images(photo_folder, 32, 6, blocking=True, num_workers=0, decoded_cache="1GB") as kept,
+        aioloader.images(photo_folder, 32, 6, blocking=True, num_workers=0) as plain,
+    ):
+        for _ in range(2):
+            assert_same(copies(kept), copies(plain))
+        assert kept.stats().decode_ways["kept"] == len(kept.dataset)
