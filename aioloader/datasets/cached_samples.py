@@ -524,8 +524,12 @@ class KeptSource(JoinedByteSource):
         super().__init__([source, None], FileNumbers([0, _NO_BYTES]))
         self._file = dataset.file
         self._versions = versions
-        self._checked = np.full(len(versions.paths), -_CHECKED_S)
-        self._changed = np.zeros(len(versions.paths), bool)
+        count = len(versions.paths)
+        self._checked = np.full(count, -_CHECKED_S)
+        # Files of many items are looked at once a second, others with their item.
+        often = np.bincount(versions.files[versions.files >= 0], minlength=count) > 1
+        self._patience_s = np.where(often, _CHECKED_S, 0.0)
+        self._changed = np.zeros(count, bool)
         self._threads = Threads(1, "aioloader-kept")
 
     async def plan(self, spans: Spans) -> ReadPlan:
@@ -547,10 +551,10 @@ class KeptSource(JoinedByteSource):
         return spans.items if isinstance(spans, _KeptSpans) else np.empty(0, np.int64)
 
     def _due(self, items: IntArray) -> IntArray:
-        """Return the local files of items that were not looked at in the last second."""
+        """Return the local files of items that are to be looked at."""
         found = np.unique(self._versions.files[items])
         found = found[found >= 0]
-        return found[self._checked[found] < time.monotonic() - _CHECKED_S]
+        return found[self._checked[found] <= time.monotonic() - self._patience_s[found]]
 
     def _look(self, files: IntArray) -> None:
         """Find out which files have changed."""
@@ -678,7 +682,7 @@ class FusedKept(FusedDecoder[Any]):
             return self._transform(sample, location, rng, out, trace)
         if extra["in_bytes"] and not len(data) and (file is None or file >= _NO_BYTES):
             raise IncompleteItemError("its kept sample can no longer be used")
-        own = extra["own"] if "own" in extra.dtype.names else None
+        own = extra["own"] if "own" in extra.dtype.names else None if extra["in_bytes"] else item
         if location.path is None and file is not None and file < len(self._decoder.paths):
             location = location._replace(path=self._decoder.paths[file])
         if not self._file.adds(item):

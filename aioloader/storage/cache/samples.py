@@ -24,8 +24,8 @@ import os
 import pickle
 import struct
 import threading
+import weakref
 import zlib
-from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,17 +135,21 @@ def checksum(data: Any, item: int, identity: int) -> int:
     return zlib.crc32(struct.pack("<QQQ", item, identity, len(words)), found) or 1
 
 
-class _Opened:
-    """The file as one thread, or one process, has it open."""
+class OpenFile:
+    """An open file, which is closed with this object: kept samples have no other end.
 
-    def __init__(self, path: str) -> None:
-        self.file = FileIO(path, "r+")
-        self.fd = self.file.fileno()
+    Args:
+        fd: its descriptor.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
         self.guard = ForkGuard()
+        weakref.finalize(self, os.close, fd).atexit = False
 
 
 class _PerThread(threading.local):
-    opened: _Opened | None = None
+    opened: OpenFile | None = None
 
 
 class SampleFile:
@@ -157,7 +161,7 @@ class SampleFile:
         checked: samples are checked when this process first reads them.
     """
 
-    def __init__(self, path: str, owner: FileIO | None = None, *, checked: bool) -> None:
+    def __init__(self, path: str, owner: OpenFile | None = None, *, checked: bool) -> None:
         self.path = path
         self._owner = owner
         self._checks = checked
@@ -183,14 +187,14 @@ class SampleFile:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"], checked=state["checked"])  # type: ignore[misc]
 
-    def _opened(self) -> _Opened:
+    def _opened(self) -> OpenFile:
         found = self._thread.opened
         if found is None or found.guard.forked:  # a fork shares the locks of its parent
-            found = self._thread.opened = _Opened(self.path)
+            found = self._thread.opened = OpenFile(os.open(self.path, os.O_RDWR | os.O_CLOEXEC))
         return found
 
     @classmethod
-    def in_memory(cls, path: str, owner: FileIO | None, *, items: int, limit: int) -> SampleFile:
+    def in_memory(cls, path: str, owner: OpenFile | None, *, items: int, limit: int) -> SampleFile:
         """Return the samples in a memory file; whoever opens it first makes it empty ones.
 
         Args:
@@ -417,10 +421,10 @@ MISSING = _Missing()
 """What `SampleFile.find` returns for an item that is not kept."""
 
 
-def new_memory_file() -> tuple[str, FileIO]:
+def new_memory_file() -> tuple[str, OpenFile]:
     """Return the name by which all processes of this host can open a new memory file, and the file, which keeps it."""
     fd = os.memfd_create("aioloader-samples", os.MFD_CLOEXEC)
-    return f"/proc/{os.getpid()}/fd/{fd}", FileIO(fd, "r+")
+    return f"/proc/{os.getpid()}/fd/{fd}", OpenFile(fd)
 
 
 def _begin(fd: int, items: int, limit: int) -> None:
