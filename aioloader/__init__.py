@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.base import ConcatDataset as ConcatDataset
     from aioloader.datasets.base import Dataset as Dataset
     from aioloader.datasets.base import SimpleDataset as SimpleDataset
-    from aioloader.datasets.cached_samples import cache_samples as cache_samples
+    from aioloader.datasets.base import cache_samples as cache_samples
     from aioloader.datasets.iterable import IterableDataset as IterableDataset
     from aioloader.errors import DecodeError as DecodeError
     from aioloader.errors import ImageError as ImageError
@@ -79,8 +79,7 @@ _get, __dir__, __all__ = lazy_names(
     __name__,
     {
         "aioloader.costs": "image_costs image_sizes",
-        "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset",
-        "aioloader.datasets.cached_samples": "cache_samples",
+        "aioloader.datasets.base": "ConcatDataset Dataset SimpleDataset cache_samples",
         "aioloader.datasets.iterable": "IterableDataset",
         "aioloader.errors": (
             "DecodeError ImageError ImageFetchError ImageNotAllowedError ImageReferenceError ImageServiceError "

@@ -207,8 +207,6 @@ class Dataset(Generic[T_co]):
         Raises:
             TypeError, ValueError: the samples cannot be kept.
         """
-        from aioloader.datasets.cached_samples import CachedSamples
-
         return CachedSamples(self, limit, folder)
 
     async def get(self, index: int) -> Any:
@@ -327,7 +325,7 @@ class IndexedView(View, Dataset):
         return class_labels(self._parent)[self._indices]
 
     def class_names(self) -> list[str]:
-        return class_names_of(self._parent)
+        return _class_names(self._parent)
 
 
 class TransformedView(View, Dataset):
@@ -362,7 +360,7 @@ class TransformedView(View, Dataset):
         return class_labels(self._parent)
 
     def class_names(self) -> list[str]:
-        return class_names_of(self._parent)
+        return _class_names(self._parent)
 
 
 def _as_indices(given: Any) -> IntArray:
@@ -390,7 +388,7 @@ def _as_indices(given: Any) -> IntArray:
     return indices
 
 
-def class_names_of(dataset: MapDataset[Any]) -> list[str]:
+def _class_names(dataset: MapDataset[Any]) -> list[str]:
     """Return the names of the classes of a dataset of any class; nothing if it has none."""
     names: Any = getattr(dataset, "classes", ())
     usual = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
@@ -536,5 +534,62 @@ class ConcatDataset(View, Dataset[T_co]):
 
     def class_names(self) -> list[str]:
         """Return the names of the classes, if they are the same in all parts; else nothing."""
-        first, *others = [class_names_of(dataset) for dataset in self.datasets]
+        first, *others = [_class_names(dataset) for dataset in self.datasets]
         return first if all(names == first for names in others) else []
+
+
+class CachedSamples(View, Dataset[T_co]):
+    """Dataset that keeps the samples of another one; see `cache_samples` for arguments and errors."""
+
+    def __init__(
+        self, dataset: MapDataset[T_co], limit: int | str, folder: str | os.PathLike[str] | None = None
+    ) -> None:
+        from aioloader.datasets.cached_samples import KeptItems  # imported by those who use it
+
+        self._below = dataset
+        self._items = KeptItems(dataset, limit, folder)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample at `index`; negative indices count from the end. Its arrays are the caller's own."""
+        return self._items[index]
+
+    def view_parts(self) -> ViewParts | None:
+        """Return the items, as a byte dataset."""
+        return ViewParts(self._items) if _inherits_items(self, CachedSamples) else None
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return the samples at several indices; see `FileDataset.__getitems__`."""
+        return samples_of(self, indices, owner=CachedSamples)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._below)
+
+    def labels(self) -> Array:
+        return class_labels(self._below)
+
+    def class_names(self) -> list[str]:
+        return _class_names(self._below)
+
+
+def cache_samples(
+    dataset: MapDataset[T], limit: int | str, folder: str | os.PathLike[str] | None = None
+) -> CachedSamples[T]:
+    """Return a dataset that keeps its samples when they are first made, so that each is made once on this host.
+
+    It takes any dataset, also one of torch or a list, and works in any loader. What follows it in a chain, such as
+    random crops, runs in every epoch; the batches are bit for bit those without it. See docs/caching.md.
+
+    Args:
+        dataset: has ``__len__`` and ``__getitem__``. Its samples must not depend on random numbers.
+        limit: most bytes of samples, such as "20GB". Nothing is evicted: when they are taken, the samples that are kept
+            stay, and the others are made in each epoch.
+        folder: where the samples are kept for other processes and later runs, which should have a fast disk, or be in
+            memory (``/dev/shm``); None: in memory, as long as this object or a loader of it lives. It is this user's
+            alone, because what Python unpickles may run any code.
+
+    Raises:
+        TypeError: the dataset is an iterable one, has an async transform, or cannot be identified for a folder.
+        ValueError: a transform before it draws random numbers; or the limit is not a size.
+    """
+    return CachedSamples(dataset, limit, folder)

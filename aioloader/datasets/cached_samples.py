@@ -1,4 +1,4 @@
-"""Dataset whose samples are made once on a host and kept, so that later epochs read them; see `cache_samples`.
+"""Items whose samples are made once on a host and kept, so that later epochs read them; see `aioloader.cache_samples`.
 
 For a loader it is a byte dataset. An item that is kept has no bytes to read: a worker finds its sample in the
 `SampleFile`. Any other is read and decoded as its own dataset does it, and added to the file by the worker. Once the
@@ -25,8 +25,6 @@ import cloudpickle
 import numpy as np
 
 from aioloader.abc import ByteDataset, Decoder, FusedDecoder, StreamDataset
-from aioloader.datasets.base import Dataset, class_names_of
-from aioloader.datasets.bulk_items import samples_of
 from aioloader.datasets.decoding import FusedImages
 from aioloader.datasets.joined import ItemDecoder
 from aioloader.datasets.resolve import resolve
@@ -39,7 +37,6 @@ from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, StageTimer
 from aioloader.foundation.validation import parse_nbytes
 from aioloader.foundation.version import __version__
 from aioloader.rng import Rng, current_rng, default_rng
-from aioloader.samplers.training import class_labels
 from aioloader.storage.cache.samples import MISSING, SampleFile, new_memory_file
 from aioloader.storage.joined import FileNumbers, JoinedByteSource
 from aioloader.transforms.base import bind
@@ -54,8 +51,6 @@ if TYPE_CHECKING:
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, StorageStats
 
-__all__ = ("CachedSamples", "cache_samples")
-
 # The file number of items without bytes; above those of all other files.
 _NO_BYTES = 1 << 62
 _CHECKED_S = 1.0
@@ -65,31 +60,8 @@ _LIBRARIES = ("numpy", "opencv-python-headless", "simplejpeg", "pillow", "torch"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def cache_samples(
-    dataset: MapDataset[Any], limit: int | str, folder: str | os.PathLike[str] | None = None
-) -> CachedSamples:
-    """Return a dataset that keeps its samples when they are first made, so that each is made once on this host.
-
-    It takes any dataset, also one of torch or a list, and works in any loader. What follows it in a chain, such as
-    random crops, runs in every epoch; the batches are bit for bit those without it. See docs/caching.md.
-
-    Args:
-        dataset: has ``__len__`` and ``__getitem__``. Its samples must not depend on random numbers.
-        limit: most bytes of samples, such as "20GB". Nothing is evicted: when they are taken, the samples that are kept
-            stay, and the others are made in each epoch.
-        folder: where the samples are kept for other processes and later runs, which should have a fast disk, or be in
-            memory (``/dev/shm``); None: in memory, as long as this object or a loader of it lives. It is this user's
-            alone, because what Python unpickles may run any code.
-
-    Raises:
-        TypeError: the dataset is an iterable one, has an async transform, or cannot be identified for a folder.
-        ValueError: a transform before it draws random numbers; or the limit is not a size.
-    """
-    return CachedSamples(dataset, limit, folder)
-
-
-class CachedSamples(Dataset, ByteDataset[Any]):
-    """Dataset that keeps the samples of another one; see `cache_samples` for arguments and errors."""
+class KeptItems(ByteDataset[Any]):
+    """Samples of another dataset as items: what a loader sees of a `CachedSamples`, whose arguments it has."""
 
     def __init__(
         self, dataset: MapDataset[Any], limit: int | str, folder: str | os.PathLike[str] | None = None
@@ -156,8 +128,6 @@ class CachedSamples(Dataset, ByteDataset[Any]):
         remap = self._resolved.remap
         return np.asarray(indices) if remap is None else remap[indices]
 
-    # -- as a dataset ------------------------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self.below)
@@ -182,19 +152,9 @@ class CachedSamples(Dataset, ByteDataset[Any]):
         found, made = self.file.get(item, int(self._versions.identities[item]), make)
         return found if made else private(found)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return the samples at several indices; see `FileDataset.__getitems__`."""
-        return samples_of(self, indices, owner=CachedSamples)
-
     @cached_property
     def _generators(self) -> ForeignGenerators | None:
         return _generators_of(self._decoder_of_base, self._stages)
-
-    def labels(self) -> Array:
-        return class_labels(self.below)
-
-    def class_names(self) -> list[str]:
-        return class_names_of(self.below)
 
     # -- as a byte dataset -------------------------------------------------------------------------------------------
 
@@ -246,7 +206,7 @@ class CachedSamples(Dataset, ByteDataset[Any]):
         return _KeptSpans(file, offset, length, items=items)
 
     def extras(self, indices: IntArray) -> Array:
-        """Return number and identity of each item, whether it has bytes, and the extra of its own dataset."""
+        """Return number and identity of each item, whether it has bytes, and its extra in the dataset below."""
         items = self._items(indices)
         own = None
         if self._in_bytes:
@@ -284,7 +244,7 @@ class CachedSamples(Dataset, ByteDataset[Any]):
 
 @dataclass(frozen=True)
 class ItemVersions:
-    """What the items of a base are, so that a sample of other data is never taken for theirs.
+    """Versions of the items of a base, so that a sample of other data is never taken for theirs.
 
     Attributes:
         identities: uint64 (items,), of the version of each item's file and its place in it.
@@ -377,7 +337,7 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
     """Return a name of a set of samples for a folder, and its version.
 
     The name covers the dataset and the transforms; the version also their files, the decoder, and the versions of the
-    libraries that make pixels. Of a folder of images each file has a version of its own, see `ItemVersions`.
+    libraries that make pixels. Each file of a folder of images has a separate version, see `ItemVersions`.
 
     Raises:
         TypeError: the dataset, or a transform, cannot be pickled, so that it cannot be recognized again.
@@ -491,7 +451,7 @@ def _generators_of(decoder: Decoder[Any], stages: Sequence[Stage]) -> ForeignGen
 def watch_draws(rng: Rng, generators: ForeignGenerators | None, name: str) -> Iterator[None]:
     """Raise ValueError if random numbers are drawn.
 
-    Global generators are watched in the main thread of a process only: other threads have others beside them.
+    Global generators are watched in the main thread of a process only: other threads may draw at the same time.
     """
     watched = generators is not None and threading.current_thread() is threading.main_thread()
     before = generators.state() if watched and generators is not None else None
@@ -520,7 +480,7 @@ class KeptSource(JoinedByteSource):
         versions: of its items.
     """
 
-    def __init__(self, source: ByteSource | None, dataset: CachedSamples, versions: ItemVersions) -> None:
+    def __init__(self, source: ByteSource | None, dataset: KeptItems, versions: ItemVersions) -> None:
         super().__init__([source, None], FileNumbers([0, _NO_BYTES]))
         self._file = dataset.file
         self._versions = versions
@@ -537,13 +497,13 @@ class KeptSource(JoinedByteSource):
         due = self._due(items)
         if len(due):
             await self._threads.run(self._look, due)
-        self._strike(items)
+        self._discard(items)
         return await super().plan(spans)
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
         items = self._of_batch(spans)
         self._look(self._due(items))
-        self._strike(items)
+        self._discard(items)
         return super().plan_blocking(spans)
 
     def _of_batch(self, spans: Spans) -> IntArray:
@@ -565,15 +525,15 @@ class KeptSource(JoinedByteSource):
             if known[0] >= 0 and known != stamp_of(paths[number]) and not self._changed[number]:
                 self._changed[number] = True
                 self._file.warn(
-                    f"{paths[number]} has changed: samples of changed files are made anew in each epoch"
+                    f"{paths[number]} has changed: samples of changed files are made again in each epoch"
                 )
 
-    def _strike(self, items: IntArray) -> None:
-        """Strike the items of files off that have changed."""
+    def _discard(self, items: IntArray) -> None:
+        """Discard the samples of files that have changed."""
         files = self._versions.files
         if self._changed.any():
             for item in items[self._changed[files[items]] & (files[items] >= 0)].tolist():
-                self._file.strike(item)
+                self._file.discard(item)
 
     def stats(self) -> StorageStats:
         return replace(

@@ -6,7 +6,7 @@
 
 A sample is written first and its row last, so that a reader finds a whole sample or none, whenever a process is killed.
 Nothing is evicted and no row is written twice: once the limit is reached, what is kept stays. A row that turns out to
-be wrong is struck off, and its sample made anew in each epoch.
+be wrong is discarded, and its sample made again in each epoch.
 
 The file is a memory file, which other processes open by its descriptor in ``/proc`` and which ends with the last of
 them, or a named one. Bytes are written by `os.pwritev`, not through the map: a full disk is then an error, not a
@@ -48,7 +48,7 @@ _ROW = np.dtype(
     [("identity", "<u8"), ("offset", "<i8"), ("nbytes", "<i8"), ("checksum", "<u4"), ("state", "<u4")]
 )
 _TABLE_START = 4096
-_EMPTY, _KEPT, _STRUCK = range(3)
+_EMPTY, _KEPT, _DISCARDED = range(3)
 _OPEN, _LIMIT, _FAILED = range(3)
 _ALIGN = 64
 # The file grows by so much at a time, which costs no memory before it is written.
@@ -265,7 +265,7 @@ class SampleFile:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def kept(self, items: IntArray, identities: IntArray) -> Array:
-        """Return which items are kept, bool (n,); what is found to be wrong later is struck off then."""
+        """Return which items are kept, bool (n,); what is found to be wrong later is discarded then."""
         found: Array = (self._state[items] == _KEPT) & (self._identity[items] == identities)
         return found
 
@@ -295,16 +295,16 @@ class SampleFile:
         return unframed(frame)
 
     def _wrong(self, item: int) -> Any:
-        self.strike(item)
+        self.discard(item)
         self.warn(
-            f"{self.path}: the kept sample of item {item} is damaged; it is made anew in each epoch until the file is "
+            f"{self.path}: the kept sample of item {item} is damaged; it is made again in each epoch until the file is "
             "deleted"
         )
         return MISSING
 
-    def strike(self, item: int) -> None:
-        """Strike an item off: its sample is made anew from now on."""
-        self._state[item] = _STRUCK
+    def discard(self, item: int) -> None:
+        """Discard a kept sample: it is made again from now on."""
+        self._state[item] = _DISCARDED
 
     def warn(self, text: str) -> None:
         """Issue a `SampleCacheWarning` the first time that this process has this reason."""
@@ -457,7 +457,9 @@ def _usable(path: str, identities: IntArray) -> bool:
                 return False
             file.seek(_TABLE_START)
             rows = np.frombuffer(file.read(table_end - _TABLE_START), _ROW)
-            lost = (rows["state"] == _STRUCK) | ((rows["state"] == _KEPT) & (rows["identity"] != identities))
+            lost = (rows["state"] == _DISCARDED) | (
+                (rows["state"] == _KEPT) & (rows["identity"] != identities)
+            )
             return not lost.any() or not (_is_unused(path) and np.count_nonzero(lost) * 10 > len(rows))
     except FileNotFoundError:
         return False
