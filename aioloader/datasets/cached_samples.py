@@ -31,13 +31,12 @@ from aioloader.datasets.resolve import resolve
 from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE
 from aioloader.foundation.foreign_generators import ForeignGenerators
-from aioloader.foundation.pytree import flatten, unflatten
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, StageTimer
 from aioloader.foundation.validation import parse_nbytes
 from aioloader.foundation.version import __version__
 from aioloader.rng import Rng, current_rng, default_rng
-from aioloader.storage.cache.samples import MISSING, SampleFile, new_memory_file
+from aioloader.storage.cache.samples import MISSING, SampleFile, is_image, new_memory_file
 from aioloader.storage.joined import FileNumbers, JoinedByteSource
 from aioloader.transforms.base import bind
 from aioloader.transforms.fused import flat_chain
@@ -109,7 +108,7 @@ class KeptItems(ByteDataset[Any]):
     def _open(self) -> SampleFile:
         identities = self._versions.identities
         if self._memory is not None:
-            return SampleFile.in_memory(*self._memory, items=len(identities), limit=self._limit)
+            return SampleFile.in_memory(self._memory, items=len(identities), limit=self._limit)
         assert self._folder is not None
         name, version = identity_of_set(self._resolved, self._versions)
         return SampleFile.in_folder(
@@ -149,8 +148,7 @@ class KeptItems(ByteDataset[Any]):
             with watch_draws(default_rng(), self._generators, self._resolved.name):
                 return self.below[place]
 
-        found, made = self.file.get(item, int(self._versions.identities[item]), make)
-        return found if made else private(found)
+        return self.file.get(item, int(self._versions.identities[item]), make, own=True, own_image=True)
 
     @cached_property
     def _generators(self) -> ForeignGenerators | None:
@@ -560,12 +558,6 @@ class KeptSource(JoinedByteSource):
 # -- in a worker -------------------------------------------------------------------------------------------------------
 
 
-def private(sample: Any) -> Any:
-    """Return a sample with copies of its arrays, which the caller may write to."""
-    structure, leaves = flatten(sample)
-    return unflatten(structure, [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves])
-
-
 @dataclass(frozen=True, eq=False)
 class KeptDecoder(Decoder[Any]):
     """Decoder that finds the kept sample of an item, or makes it and keeps it.
@@ -619,7 +611,9 @@ class FusedKept(FusedDecoder[Any]):
         self.stages = self._images[False].stages
         self.leaves = self._images[False].leaves
         self._then = tuple(stages[: self.stages])
-        self._lends = all(stage.native for stage in stages)
+        # Code of the caller may write to what it gets, but for an image that stages of this package replace before.
+        self._own = not all(stage.native for stage in stages)
+        self._own_image = self._own and not (self._then and all(stage.looked for stage in self._then))
         self._direct = decoder.base.fuse((*decoder.stages, *stages))
 
     def __call__(
@@ -635,7 +629,7 @@ class FusedKept(FusedDecoder[Any]):
     ) -> Any:
         begin = perf_counter()
         item, identity = int(extra["item"]), int(extra["identity"])
-        sample = self._file.find(item, identity)
+        sample = self._file.find(item, identity, own=self._own, own_image=self._own_image)
         if sample is not MISSING:
             trace.decodes[KEPT][KEPT_SAMPLE] += 1
             trace.decode_s += perf_counter() - begin
@@ -662,7 +656,7 @@ class FusedKept(FusedDecoder[Any]):
                     file=file,
                 )
 
-        sample, _ = self._file.get(item, identity, make)
+        sample = self._file.get(item, identity, make, own=self._own, own_image=self._own_image)
         return self._transform(sample, location, rng, out, trace)
 
     def _straight(
@@ -729,28 +723,20 @@ class FusedKept(FusedDecoder[Any]):
     def _transform(self, sample: Any, location: ItemLocation, rng: Rng, out: Any, trace: StageTimer) -> Any:
         """Apply the stages that take the image to a sample that may be kept, and is not to be altered."""
         alone = type(sample) is not tuple
-        image = sample if alone else sample[0] if sample else None
+        image: Any = sample if alone else sample[0] if sample else None
         if not self._then:
-            return sample if self._lends else private(sample)
-        if _is_usual(image) and all(stage.looked for stage in self._then):
-            others = () if alone else sample[1:]
-            parsed = (image, *(others if self._lends else private(others)))
+            return sample
+        if is_image(image) and image.shape[2] in (1, 3) and all(stage.looked for stage in self._then):
+            parsed = (image, *(() if alone else sample[1:]))
             return self._images[alone].make(parsed, None, location, rng=rng, out=out, trace=trace)
-        if not self._lends:
-            sample = private(sample)
+        if self._own and not self._own_image and is_image(image):
+            sample = image.copy() if alone else (image.copy(), *sample[1:])
         for step, stage in enumerate(self._then):
             begin = perf_counter()
             trace.stage = f"transform:{stage.name}"
             sample = stage.apply(sample, rng)
             trace.transforms[step] += perf_counter() - begin
         return sample
-
-
-def _is_usual(image: Any) -> bool:
-    """Return True if the fused stages can take an image that is decoded already."""
-    if type(image) is not np.ndarray or image.dtype != np.uint8 or image.ndim != 3:
-        return False
-    return bool(image.size and image.shape[2] in (1, 3) and image.flags.c_contiguous)
 
 
 def _unparsed(data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, ...]:

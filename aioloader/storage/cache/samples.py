@@ -1,16 +1,18 @@
-"""Samples that are kept for later epochs: one file that all processes of a host map.
+"""Samples that are kept for later epochs: one file that all processes of a host use.
 
     header    what the file is, the most bytes it may have, where the next sample goes
     table     a row for each item: which item it was, where its sample is, a checksum
     samples   one behind the other
 
-A sample is written first and its row last, so that a reader finds a whole sample or none, whenever a process is killed.
-Nothing is evicted and no row is written twice: once the limit is reached, what is kept stays. A row that turns out to
-be wrong is discarded, and its sample made again in each epoch.
+A sample is written first, then its row, last the row's state, so that a reader finds a whole sample or none, whenever a
+process is killed. Nothing is evicted and no row is written twice: once the limit is reached, what is kept stays. A row
+that turns out to be wrong is discarded, and its sample made again in each epoch.
 
 The file is a memory file, which other processes open by its descriptor in ``/proc`` and which ends with the last of
-them, or a named one. Bytes are written by `os.pwritev`, not through the map: a full disk is then an error, not a
-signal. What is read through the map is checked against the size of the file each time, since somebody may cut it.
+them, or a named one. Header and table are read and written by calls, not through a map: a file that somebody cuts, or a
+full disk, is then a short answer or an error, not a signal that kills the process. A named file may also be cut while
+its samples are read: only worker processes, which are replaced, map those, and all others copy them. What was cut off
+reads as zeros once the file grows again, so a sample ends with a word that is not zero. A memory file cannot be cut.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ import mmap
 import os
 import pickle
 import struct
+import sys
 import threading
+import time
 import weakref
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,30 +46,45 @@ if TYPE_CHECKING:
 LAYOUT = "samples-1"
 """Name and version of the layout; the first part of the names of files in a folder."""
 
+# Header: magic and token; whether samples are added; a number that changes when a row is discarded; the room.
 _MAGIC = b"aioloader kept samples\0\1"
-_HEADER = np.dtype([("magic", "S24"), ("items", "<i8"), ("limit", "<i8"), ("end", "<i8"), ("full", "<i8")])
-_ROW = np.dtype(
+_TOKEN = struct.Struct("<24s16s")
+_FULL, _FULL_PLACE = struct.Struct("<q"), 40
+_DISCARDS_PLACE = 48
+_ROOM_PLACE = 56
+_TABLE_START = 4096
+_ROW = struct.Struct("<QqqII")
+_STATE = struct.Struct("<I")
+_STATE_PLACE = 28
+_ROWS = np.dtype(
     [("identity", "<u8"), ("offset", "<i8"), ("nbytes", "<i8"), ("checksum", "<u4"), ("state", "<u4")]
 )
-_TABLE_START = 4096
 _EMPTY, _KEPT, _DISCARDED = range(3)
+_NO_ROW = _ROW.pack(0, 0, 0, 0, _DISCARDED)
 _OPEN, _LIMIT, _FAILED = range(3)
 _ALIGN = 64
 # The file grows by so much at a time, which costs no memory before it is written.
 _GROWTH = 64 << 20
-_FRAME = struct.Struct("<IIIII")
+# The end of a sample: number of its buffers, bytes of its pickle, shape of its image, and a word that is not zero.
+_FRAME = struct.Struct("<IIIIII")
+_WHOLE = 0x656C6F68
 _ALONE = None
 _LENGTH = struct.Struct("<Q")
 _BLOCK = 512
-# Bytes of the file that are locked: the header for all changes of it, and one for each item in the making.
+# Bytes of the file that are locked: one for changes of the header, one by all who use the file, one for each item in
+# the making. Locks are those of an open file: threads exclude one another, and a process that ends holds none.
+_HEADER_LOCK, _USE_LOCK, _ITEM_LOCKS = 0, 1, 1 << 40
 _LOCK = struct.Struct("hhqqi4x")
-_FIRST_ITEM_LOCK = 1 << 40
-# Linux: locks of an open file, so that threads exclude one another, and a process that ends holds none.
-_SET_LOCK = getattr(fcntl, "F_OFD_SETLKW", None)
+# A process that is stopped keeps its locks: after this time others do without the lock, and what it was for.
+_PATIENCE_S = 30.0
+_NO_MEMORY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.ETIMEDOUT}
 
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGN) * _ALIGN
+
+
+# -- samples as bytes --------------------------------------------------------------------------------------------------
 
 
 def framed(sample: Any) -> list[Any]:
@@ -80,50 +99,87 @@ def framed(sample: Any) -> list[Any]:
     alone = type(sample) is not tuple
     image: Any = sample if alone else sample[0] if sample else None
     shape = (0, 0, 0)
-    if type(image) is np.ndarray and image.dtype == np.uint8 and image.ndim == 3 and image.size:
+    if is_image(image):
         shape = image.shape
-        arrays.append(pickle.PickleBuffer(np.ascontiguousarray(image).data))
+        arrays.append(pickle.PickleBuffer(image))
         sample = _ALONE if alone else sample[1:]
-    head = pickle.dumps(_contiguous(sample), protocol=5, buffer_callback=arrays.append)
+    head = pickle.dumps(_in_memory_order(sample), protocol=5, buffer_callback=arrays.append)
     bodies = [each.raw() for each in arrays]
-    start = _FRAME.pack(len(bodies), len(head), *shape)
-    start += b"".join(_LENGTH.pack(body.nbytes) for body in bodies) + head
-    parts: list[Any] = [start + bytes(_aligned(len(start)) - len(start))]
+    parts: list[Any] = []
     for body in bodies:
         parts.append(body)
         if padding := _aligned(body.nbytes) - body.nbytes:
             parts.append(bytes(padding))
+    end = head + b"".join(_LENGTH.pack(body.nbytes) for body in bodies)
+    end += bytes(_aligned(len(end) + _FRAME.size) - len(end) - _FRAME.size)
+    parts.append(end + _FRAME.pack(len(bodies), len(head), *shape, _WHOLE))
     return parts
 
 
-def _contiguous(sample: Any) -> Any:
-    """Return a sample whose own arrays are contiguous: others would be pickled with copies that are not aligned."""
-    if isinstance(sample, np.ndarray) and sample.ndim and not sample.dtype.hasobject:
-        return np.ascontiguousarray(sample)
-    return tuple(map(_contiguous, sample)) if type(sample) is tuple else sample
+def is_image(value: Any) -> bool:
+    """Return True for what images are once decoded: uint8 (height, width, channels), contiguous, not empty."""
+    if type(value) is not np.ndarray or value.dtype != np.uint8 or value.ndim != 3:
+        return False
+    return bool(value.size and value.flags.c_contiguous)
 
 
-def unframed(frame: memoryview) -> Any:
-    """Return a sample from the bytes of `framed`, its arrays as views of them, read-only if the bytes are."""
-    count, nbytes, *shape = _FRAME.unpack_from(frame)
-    start = _FRAME.size + count * _LENGTH.size
-    place = _aligned(start + nbytes)
-    image, first = None, 0
+class _Turned:
+    """Array whose axes have another order in memory: its contiguous form, and the order."""
+
+    def __init__(self, array: Array) -> None:
+        self._order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+        self._base = np.ascontiguousarray(array.transpose(self._order))
+
+    def __reduce__(self) -> Any:
+        return np.transpose, (self._base, np.argsort(self._order).tolist())
+
+
+def _in_memory_order(sample: Any) -> Any:
+    """Return a sample whose own arrays are pickled as buffers, with their axes in the order that they have in memory.
+
+    Sums of floats depend on this order. Without it arrays that are not contiguous would be pickled with copies.
+    """
+    if type(sample) is tuple:
+        return tuple(map(_in_memory_order, sample))
+    if type(sample) is not np.ndarray or not sample.size or sample.dtype.hasobject or sample.flags.forc:
+        return sample
+    return _Turned(sample)
+
+
+def unframed(frame: memoryview, *, own: bool) -> Any:
+    """Return a sample from the bytes of `framed`; its image is a view of them.
+
+    Args:
+        frame: the bytes.
+        own: the other arrays are copies, which may be written to; else they are views, read-only if the bytes are.
+
+    Raises:
+        ValueError: the bytes are not whole.
+        Exception: it cannot be unpickled.
+    """
+    count, nbytes, *shape, whole = _FRAME.unpack_from(frame, len(frame) - _FRAME.size)
+    if whole != _WHOLE:
+        raise ValueError("its end is missing")
+    # The lengths of the bodies are behind the pickle, whose place follows from them: found from the end.
+    size = _aligned(nbytes + count * _LENGTH.size + _FRAME.size)
+    head = len(frame) - size
+    lengths = struct.unpack_from(f"<{count}Q", frame, head + nbytes)
+    image, place, first = None, 0, 0
     if shape[0]:
-        image, first = np.ndarray(shape, np.uint8, frame, place), 1
-        place += _aligned(image.nbytes)
-    bodies = []
-    for number in range(first, count):
-        (length,) = _LENGTH.unpack_from(frame, _FRAME.size + number * _LENGTH.size)
-        bodies.append(frame[place : place + length])
+        image, first = np.ndarray(shape, np.uint8, frame), 1
+        place = _aligned(image.nbytes)
+    bodies: list[Any] = []
+    for length in lengths[first:]:
+        body = frame[place : place + length]
+        bodies.append(bytearray(body) if own else body)
         place += _aligned(length)
-    sample = pickle.loads(frame[start : start + nbytes], buffers=bodies)
+    sample = pickle.loads(frame[head : head + nbytes], buffers=bodies)
     if image is None:
         return sample
     return image if sample is _ALONE else (image, *sample)
 
 
-def checksum(data: Any, item: int, identity: int) -> int:
+def checksum(data: Any, item: int, identity: int, name: str) -> int:
     """Return a checksum of a sample's bytes and of whose they are; never 0.
 
     It is the CRC-32 of the sums of the words at each place of 4 KiB blocks, which takes a tenth of that of the bytes.
@@ -132,7 +188,10 @@ def checksum(data: Any, item: int, identity: int) -> int:
     blocks = len(words) // _BLOCK
     sums = words[: blocks * _BLOCK].reshape(blocks, _BLOCK).sum(axis=0, dtype=np.uint64)
     found = zlib.crc32(words[blocks * _BLOCK :].tobytes(), zlib.crc32(sums.tobytes()))
-    return zlib.crc32(struct.pack("<QQQ", item, identity, len(words)), found) or 1
+    return zlib.crc32(struct.pack("<QQQ", item, identity, len(words)) + name.encode(), found) or 1
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 class OpenFile:
@@ -147,69 +206,158 @@ class OpenFile:
         self.guard = ForkGuard()
         weakref.finalize(self, os.close, fd).atexit = False
 
+    def again(self) -> OpenFile:
+        """Return the same file opened again, with separate locks; its name may be that of another file now."""
+        return OpenFile(_open(f"/proc/self/fd/{self.fd}"))
+
+
+def _open(path: str, flags: int = 0, mode: int = 0o600) -> int:
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | flags, mode)
+
 
 class _PerThread(threading.local):
     opened: OpenFile | None = None
 
 
+@contextlib.contextmanager
+def _locked(fd: int, place: int) -> Iterator[bool]:
+    """Lock one byte of a file, which need not be there; the value is False if another one keeps the lock too long."""
+    deadline, wait = time.monotonic() + _PATIENCE_S, 0.0002
+    while not (got := _try_lock(fd, fcntl.F_WRLCK, place)) and time.monotonic() < deadline:
+        time.sleep(wait)  # to wait without an end is the only other way
+        wait = min(2 * wait, 0.02)
+    try:
+        yield got
+    finally:
+        if got:
+            _try_lock(fd, fcntl.F_UNLCK, place)
+
+
+def _try_lock(fd: int, kind: int, place: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, place, 1, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+class _Room(NamedTuple):
+    """Room as in a header, with a checksum: a sample written over another would not be noticed."""
+
+    items: int
+    limit: int
+    end: int
+
+    @classmethod
+    def of(cls, fd: int) -> _Room | None:
+        """Return what is in a file's header; None if it is damaged."""
+        data = os.pread(fd, 28, _ROOM_PLACE)
+        if len(data) < 28 or zlib.crc32(data[:24]) != int.from_bytes(data[24:], "little"):
+            return None
+        return cls(*struct.unpack("<qqq", data[:24]))
+
+    def write(self, fd: int) -> None:
+        data = struct.pack("<qqq", *self)
+        os.pwrite(fd, data + zlib.crc32(data).to_bytes(4, "little"), _ROOM_PLACE)
+
+
 class SampleFile:
     """Kept samples of the items of a set. All methods may be called from any thread; a pickled copy opens it again.
 
+    A pickled copy that can no longer open the file keeps nothing, and warns of that.
+
     Args:
-        path: of the file.
-        owner: the open memory file, which lives as long as this object; None for a file with a name.
-        checked: samples are checked when this process first reads them.
+        path: of the file, for messages.
+        opened: the file.
+        checked: samples are checked when this process first reads them, and copied, except in worker processes.
+        maps: samples may be read through a map of the file.
     """
 
-    def __init__(self, path: str, owner: OpenFile | None = None, *, checked: bool) -> None:
+    def __init__(self, path: str, opened: OpenFile, *, checked: bool, maps: bool) -> None:
         self.path = path
-        self._owner = owner
+        self._name = os.path.basename(path) if checked else ""
+        self._file = opened
+        self._fd = opened.fd
         self._checks = checked
+        self._maps = maps
         self._thread = _PerThread()
         self._warned: set[str] = set()
-        opened = self._opened()
-        head = np.frombuffer(os.pread(opened.fd, _HEADER.itemsize, 0).ljust(_HEADER.itemsize, b"\0"), _HEADER)
-        items = int(head["items"][0])
-        table = mmap.mmap(opened.fd, _TABLE_START + items * _ROW.itemsize)
-        self._head = np.frombuffer(table, _HEADER, 1)
-        self._full, self._end = self._head["full"], self._head["end"]
-        self._rows = np.frombuffer(table, _ROW, items, _TABLE_START)
-        self._state, self._identity = self._rows["state"], self._rows["identity"]
+        room = _Room.of(self._fd)
+        self.items = 0 if room is None else room.items
+        self._samples_start = _samples_start(self.items)
         self._data = memoryview(b"")
-        self._seen = np.zeros(items if self._checks else 0, np.uint32)
-        self._held = opened
-        if self._checks:  # in use, so that no other process deletes the file
-            fcntl.flock(opened.fd, fcntl.LOCK_SH)
+        # The CRC-32 of the row of each sample that was checked.
+        self._seen = np.zeros(self.items if checked else 0, np.uint32)
+        # Rows that are known to be kept, and the number of discards then.
+        self._known, self._discards = np.zeros(self.items, bool), b""
+        if checked:  # in use, so that no other process deletes the file
+            _try_lock(self._fd, fcntl.F_RDLCK, _USE_LOCK)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "checked": self._checks}
+        return {
+            "path": self.path,
+            "fd": f"/proc/{os.getpid()}/fd/{self._fd}",
+            "token": os.pread(self._fd, _TOKEN.size, 0),
+            "checked": self._checks,
+            "pid": os.getpid(),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"], checked=state["checked"])  # type: ignore[misc]
+        checked, reason = state["checked"], "it is another file now"
+        maps = not checked or state["pid"] != os.getpid()
+        # The descriptor is that of another file on another host, or once its process has ended.
+        for path in ([state["path"]] if checked else []) + [state["fd"]]:
+            try:
+                opened = OpenFile(_open(path))
+                if os.pread(opened.fd, _TOKEN.size, 0) == state["token"]:
+                    self.__init__(state["path"], opened, checked=checked, maps=maps)  # type: ignore[misc]
+                    return
+            except OSError as error:
+                reason = str(error)
+        self._nothing(state["path"], reason)
 
-    def _opened(self) -> OpenFile:
-        found = self._thread.opened
-        if found is None or found.guard.forked:  # a fork shares the locks of its parent
-            found = self._thread.opened = OpenFile(os.open(self.path, os.O_RDWR | os.O_CLOEXEC))
-        return found
+    def _nothing(self, path: str, reason: str) -> None:
+        """Keep nothing: a file without bytes answers everything that way."""
+        self.__init__(path, OpenFile(_open(os.devnull)), checked=True, maps=False)  # type: ignore[misc]
+        self.warn(f"{path}: no samples are kept: {reason}")
 
     @classmethod
-    def in_memory(cls, path: str, owner: OpenFile | None, *, items: int, limit: int) -> SampleFile:
+    def none(cls, path: str, reason: str) -> SampleFile:
+        """Return a file that keeps nothing, and warn of the reason."""
+        found = cls.__new__(cls)
+        found._nothing(path, reason)
+        return found
+
+    def _own_fd(self) -> int:
+        """Return the descriptor of this thread, whose locks are its own; a fork shares those of its parent."""
+        found = self._thread.opened
+        if found is None or found.guard.forked:
+            found = self._thread.opened = self._file.again()
+        return found.fd
+
+    @classmethod
+    def in_memory(cls, opened: OpenFile, *, items: int, limit: int) -> SampleFile:
         """Return the samples in a memory file; whoever opens it first makes it empty ones.
 
         Args:
-            path, owner: as `new_memory_file` returns them.
+            opened: as `new_memory_file` returns it.
             items: number of items.
             limit: most bytes of the file.
-
-        Raises:
-            OSError: there is not enough memory for the table, or the process that made the file has ended.
         """
-        with open(path, "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if not os.fstat(file.fileno()).st_size:
-                _begin(file.fileno(), items, limit)
-        return cls(path, owner, checked=False)
+        path = "memory"
+        again = opened.again()
+        with _locked(again.fd, _HEADER_LOCK) as locked:
+            if not locked:
+                return cls.none(path, "another process keeps the memory locked")
+            if not os.fstat(again.fd).st_size:
+                if _samples_start(items) > limit:
+                    return cls.none(path, _too_small(items, limit))
+                try:
+                    _begin(again.fd, items, limit)
+                except OSError as error:
+                    return cls.none(path, str(error))
+                fcntl.fcntl(again.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        return cls(path, opened, checked=False, maps=True)
 
     @classmethod
     def in_folder(
@@ -217,7 +365,8 @@ class SampleFile:
     ) -> SampleFile:
         """Return the file of a set in a folder; an empty one if there is none, or it cannot be used.
 
-        Files of other versions of the same set that no process uses are deleted.
+        Files of other versions of the same set that no process uses are deleted. Without room on the disk nothing is
+        kept.
 
         Args:
             folder: made if it is missing.
@@ -229,86 +378,133 @@ class SampleFile:
         Raises:
             OSError: the folder cannot be written to, or the file belongs to another user.
         """
-        os.makedirs(folder, exist_ok=True)
         key = hashlib.sha256(version.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         start = f"{LAYOUT}-{name}-"
         path = os.path.join(folder, f"{start}{key}")
-        with open(os.path.join(folder, f"{LAYOUT}.lock"), "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for other in os.listdir(folder):
-                if other.startswith(start) and other != os.path.basename(path):
-                    _delete_unused(os.path.join(folder, other))
-            if not _usable(path, identities):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
-                with open(path, "xb", opener=lambda where, flags: os.open(where, flags, 0o600)) as file:
-                    _begin(file.fileno(), len(identities), limit)
-            found = cls(path, checked=True)
-            with found._locked(0):
-                found._head["limit"] = limit
-                found._full[0] = _OPEN  # what was in the way may be gone
-        return found
-
-    @contextlib.contextmanager
-    def _locked(self, place: int) -> Iterator[None]:
-        """Lock one byte of the file, which need not be there; where there are no such locks, nothing."""
-        fd = self._opened().fd
-        if _SET_LOCK is None:
-            yield
-            return
-        fcntl.fcntl(fd, _SET_LOCK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+        if _samples_start(len(identities)) > limit:
+            return cls.none(path, _too_small(len(identities), limit))
         try:
-            yield
-        finally:
-            fcntl.fcntl(fd, _SET_LOCK, _LOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, place, 1, 0))
+            os.makedirs(folder, exist_ok=True)
+            lock = OpenFile(_open(os.path.join(folder, f"{LAYOUT}.lock"), os.O_CREAT))
+            with _locked(lock.fd, _HEADER_LOCK) as locked:
+                if not locked:
+                    raise TimeoutError(errno.ETIMEDOUT, "another process keeps the folder locked", folder)
+                for other in os.listdir(folder):
+                    if other.startswith(start) and other != os.path.basename(path):
+                        _delete_unused(os.path.join(folder, other))
+                opened = _usable(path, identities)
+                if opened is None:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
+                    opened = OpenFile(_open(path, os.O_CREAT | os.O_EXCL))
+                    try:
+                        _begin(opened.fd, len(identities), limit)
+                    except OSError:
+                        os.unlink(path)
+                        raise
+                found = cls(path, opened, checked=True, maps=False)
+            fd = found._own_fd()
+            with _locked(fd, _HEADER_LOCK) as locked:
+                room = _Room.of(fd)
+                if locked and room is not None:
+                    room._replace(limit=limit).write(fd)
+                    os.pwrite(fd, _FULL.pack(_OPEN), _FULL_PLACE)  # what was in the way may be gone
+        except OSError as error:
+            if error.errno in _NO_MEMORY:
+                return cls.none(path, str(error))
+            raise
+        return found
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
+    def _row(self, item: int) -> bytes:
+        if item >= self.items:
+            return _NO_ROW
+        found = os.pread(self._fd, _ROW.size, _TABLE_START + item * _ROW.size)
+        return found if len(found) == _ROW.size else _NO_ROW
+
     def kept(self, items: IntArray, identities: IntArray) -> Array:
-        """Return which items are kept, bool (n,); what is found to be wrong later is discarded then."""
-        found: Array = (self._state[items] == _KEPT) & (self._identity[items] == identities)
+        """Return which items are kept, bool (n,); what is found to be wrong later is discarded then.
+
+        Args:
+            items, identities: see `find`; those of an item are always the same.
+        """
+        if not self.items:
+            return np.zeros(len(items), bool)
+        discards = os.pread(self._fd, 8, _DISCARDS_PLACE)
+        if discards != self._discards:
+            self._discards = discards
+            self._known[:] = False
+        found: Array = self._known[items]
+        for place in np.flatnonzero(~found).tolist():
+            of, *_, state = _ROW.unpack(self._row(int(items[place])))
+            found[place] = state == _KEPT and of == int(identities[place])
+        self._known[items[found]] = True
         return found
 
-    def find(self, item: int, identity: int) -> Any:
+    def find(self, item: int, identity: int, *, own: bool = False, own_image: bool = False) -> Any:
         """Return the sample of an item, its arrays as read-only views; `MISSING` if it is not kept.
 
         Args:
             item: its number.
             identity: 64 bits that are others where the item's data are others.
+            own: its arrays are the caller's, but for an image that is the sample or its first element.
+            own_image: that image is the caller's, too.
         """
-        of, offset, nbytes, expected, state = self._rows[item].item()
+        row = self._row(item)
+        of, offset, nbytes, expected, state = _ROW.unpack(row)
         if state != _KEPT or of != identity:
             return MISSING
-        end = offset + nbytes
-        size = os.fstat(self._held.fd).st_size
-        if not _TABLE_START <= offset < end <= size or nbytes % _ALIGN or offset % _ALIGN:
-            return self._wrong(item)
-        data = self._data
-        if end > len(data):
-            # Maps that are replaced live as long as views of them.
-            data = self._data = memoryview(mmap.mmap(self._held.fd, size, prot=mmap.PROT_READ))
-        frame = data[offset:end]
-        if self._checks and self._seen[item] != expected:
-            if checksum(frame, item, identity) != expected:
-                return self._wrong(item)
-            self._seen[item] = expected
-        return unframed(frame)
-
-    def _wrong(self, item: int) -> Any:
+        reason: Any = "it is not in the file"
+        frame = self._frame(offset, nbytes, own_image)
+        if frame is not None:
+            mark = zlib.crc32(row) if self._checks else 0
+            if mark and self._seen[item] != mark:
+                if checksum(frame, item, identity, self._name) == expected:
+                    self._seen[item] = mark
+                else:
+                    frame, reason = None, "its checksum is wrong"
+        if frame is not None:
+            try:
+                return unframed(frame, own=own)
+            except Exception as error:  # also of an object whose class is another one now
+                reason = f"{type(error).__name__}: {error}"
+        if self._row(item) != row:  # it was being written, or discarded
+            return self.find(item, identity, own=own, own_image=own_image)
         self.discard(item)
         self.warn(
-            f"{self.path}: the kept sample of item {item} is damaged; it is made again in each epoch until the file is "
-            "deleted"
+            f"{self.path}: kept samples are damaged, and made again in each epoch until the file is deleted: "
+            f"item {item}: {reason}"
         )
         return MISSING
 
+    def _frame(self, offset: int, nbytes: int, own: bool) -> memoryview | None:
+        """Return the bytes of a sample; None if they are not in the file."""
+        end = offset + nbytes
+        if not self._samples_start <= offset < end or nbytes % _ALIGN or offset % _ALIGN:
+            return None
+        if self._checks or end > len(self._data):  # a memory file cannot be cut
+            size = os.fstat(self._fd).st_size
+            if end > size:
+                return None
+        if own or not self._maps:
+            copy = np.empty(nbytes, np.uint8).data
+            return copy if os.preadv(self._fd, [copy], offset) == nbytes else None
+        data = self._data
+        if end > len(data):
+            # Maps that are replaced live as long as views of them.
+            data = self._data = memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
+        return data[offset:end]
+
     def discard(self, item: int) -> None:
-        """Discard a kept sample: it is made again from now on."""
-        self._state[item] = _DISCARDED
+        """Discard a kept sample: it is made again in each epoch from now on."""
+        if self._row(item) is not _NO_ROW:
+            os.pwrite(self._fd, _STATE.pack(_DISCARDED), _TABLE_START + item * _ROW.size + _STATE_PLACE)
+            os.pwrite(self._fd, os.urandom(8), _DISCARDS_PLACE)
 
     def warn(self, text: str) -> None:
         """Issue a `SampleCacheWarning` the first time that this process has this reason."""
-        reason = text.rpartition(":")[0] or text
+        reason = text.partition(": item ")[0]
         if reason not in self._warned:
             self._warned.add(reason)
             warn_caller(text, SampleCacheWarning)
@@ -318,37 +514,49 @@ class SampleFile:
     @property
     def fills(self) -> bool:
         """Return True if samples are still added."""
-        return bool(self._full[0] == _OPEN)
+        return os.pread(self._fd, _FULL.size, _FULL_PLACE) == _FULL.pack(_OPEN)
 
     def adds(self, item: int) -> bool:
         """Return True if the sample of an item that is not kept is still added."""
-        return self.fills and bool(self._state[item] == _EMPTY)
+        return self.fills and _ROW.unpack(self._row(item))[-1] == _EMPTY
 
-    def get(self, item: int, identity: int, make: Callable[[], Any]) -> tuple[Any, bool]:
-        """Return the sample of an item, which is made and kept if it is not there, and whether it was made.
+    def get(
+        self,
+        item: int,
+        identity: int,
+        make: Callable[[], Any],
+        *,
+        own: bool = False,
+        own_image: bool = False,
+    ) -> Any:
+        """Return the sample of an item, which is made and kept if it is not there.
 
         A process that is making it already is waited for.
 
         Args:
-            item, identity: see `find`.
+            item, identity, own, own_image: see `find`.
             make: makes the sample.
 
         Raises:
             Exception: what `make` raises; nothing is kept then.
         """
-        found = self.find(item, identity)
+        found = self.find(item, identity, own=own, own_image=own_image)
         if found is not MISSING:
-            return found, False
+            return found
         if not self.adds(item):
-            return make(), True
-        with self._locked(_FIRST_ITEM_LOCK + item):
-            found = self.find(item, identity)
-            if found is not MISSING:
-                return found, False
-            sample = make()
-            if self._state[item] == _EMPTY:
-                self._add(item, identity, sample)
-        return sample, True
+            return make()
+        with _locked(self._own_fd(), _ITEM_LOCKS + item) as claimed:
+            if not claimed:
+                self.warn(
+                    f"{self.path}: a process that is making a sample does not go on; it is made again: item {item}"
+                )
+                return make()
+            found = self.find(item, identity, own=own, own_image=own_image)
+            if found is MISSING:
+                found = make()
+                if self.adds(item):
+                    self._add(item, identity, found)
+        return found
 
     def _add(self, item: int, identity: int, sample: Any) -> None:
         try:
@@ -357,60 +565,60 @@ class SampleFile:
             self._stop(f"samples cannot be kept: {type(error).__name__}: {error}")
             return
         nbytes = sum(memoryview(part).nbytes for part in parts)
+        fd = self._own_fd()
         try:
-            offset = self._take(nbytes)
+            offset = self._take(fd, nbytes)
             if offset is None:
                 return
-            if os.pwritev(self._opened().fd, parts, offset) != nbytes:
+            if os.pwritev(fd, parts, offset) != nbytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            found = checksum(b"".join(parts), item, identity, self._name) if self._checks else 0
+            place = _TABLE_START + item * _ROW.size
+            os.pwrite(fd, _ROW.pack(identity, offset, nbytes, found, _EMPTY)[:_STATE_PLACE], place)
+            os.pwrite(fd, _STATE.pack(_KEPT), place + _STATE_PLACE)
         except OSError as error:
             self._stop(f"no more samples are kept: {error}")
-            return
-        row = self._rows[item]
-        row["identity"], row["offset"], row["nbytes"] = identity, offset, nbytes
-        if self._checks:
-            row["checksum"] = checksum(b"".join(parts), item, identity)
-        row["state"] = _KEPT
 
     def _stop(self, reason: str) -> None:
-        self._full[0] = _FAILED
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, _FULL.pack(_FAILED), _FULL_PLACE)
         self.warn(f"{self.path}: {reason}")
 
-    def _take(self, nbytes: int) -> int | None:
+    def _take(self, fd: int, nbytes: int) -> int | None:
         """Take room for a sample; return its offset, or None where the limit is reached."""
-        with self._locked(0):
-            offset = int(self._end[0])
-            limit = int(self._head["limit"][0])
-            end = offset + nbytes
-            if end > limit or not self.fills:
-                self._full[0] = max(_LIMIT, self._full[0])
+        with _locked(fd, _HEADER_LOCK) as locked:
+            if not (locked and self.fills):
                 return None
-            fd = self._opened().fd
-            size = os.fstat(fd).st_size
+            room, size = _Room.of(fd), os.fstat(fd).st_size
+            if room is None or room.items != self.items or size < room.end:
+                self._stop("no more samples are kept: the file was damaged or cut")
+                return None
+            end = room.end + nbytes
+            if end > room.limit:
+                os.pwrite(fd, _FULL.pack(_LIMIT), _FULL_PLACE)
+                return None
             if end > size:
                 try:
-                    os.ftruncate(fd, max(end, min(limit, size + _GROWTH)))
+                    os.ftruncate(fd, max(end, min(room.limit, size + _GROWTH)))
                 except OSError:  # near a limit of the system
                     os.ftruncate(fd, end)
-            self._end[0] = end
-            return offset
+            room._replace(end=end).write(fd)
+            return room.end
 
     # -- figures -----------------------------------------------------------------------------------------------------
 
     @property
     def nbytes(self) -> int:
         """Return the bytes that are taken, the table included."""
-        return int(self._end[0])
-
-    @property
-    def items(self) -> int:
-        """Return the number of items, kept or not."""
-        return len(self._rows)
+        room = _Room.of(self._fd)
+        return 0 if room is None else room.end
 
     @property
     def count(self) -> int:
         """Return the number of samples that are kept."""
-        return int(np.count_nonzero(self._state == _KEPT))
+        data = os.pread(self._fd, self.items * _ROW.size, _TABLE_START)
+        rows = np.frombuffer(data[: len(data) // _ROW.size * _ROW.size], _ROWS)
+        return int(np.count_nonzero(rows["state"] == _KEPT))
 
 
 class _Missing:
@@ -421,60 +629,63 @@ MISSING = _Missing()
 """What `SampleFile.find` returns for an item that is not kept."""
 
 
-def new_memory_file() -> tuple[str, OpenFile]:
-    """Return the name by which all processes of this host can open a new memory file, and the file, which keeps it."""
-    fd = os.memfd_create("aioloader-samples", os.MFD_CLOEXEC)
-    return f"/proc/{os.getpid()}/fd/{fd}", OpenFile(fd)
+def new_memory_file() -> OpenFile:
+    """Return a new memory file.
+
+    Raises:
+        NotImplementedError: this is not Linux.
+    """
+    if sys.platform != "linux":
+        raise NotImplementedError("cache_samples() needs Linux: memory files, and locks of an open file")
+    return OpenFile(os.memfd_create("aioloader-samples", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+
+
+def _samples_start(items: int) -> int:
+    return _aligned(_TABLE_START + items * _ROW.size)
+
+
+def _too_small(items: int, limit: int) -> str:
+    return f"limit={limit} bytes is less than the {_samples_start(items)} of the table of {items} items"
 
 
 def _begin(fd: int, items: int, limit: int) -> None:
-    """Write the header of an empty file; the room of its table is taken now, so that the map never lacks a page."""
-    start = _aligned(_TABLE_START + items * _ROW.itemsize)
+    """Write the header of an empty file; the room of its table is taken now, so that the table is never half there."""
+    start = _samples_start(items)
     os.posix_fallocate(fd, 0, start)
-    head = np.zeros(1, _HEADER)
-    head["magic"], head["items"], head["limit"], head["end"] = _MAGIC, items, limit, start
-    os.pwrite(fd, head.tobytes(), 0)
+    _Room(items, limit, start).write(fd)
+    os.pwrite(fd, _TOKEN.pack(_MAGIC, os.urandom(16)), 0)
 
 
-def _usable(path: str, identities: IntArray) -> bool:
-    """Return True if a file has samples of a set; a damaged one has not, nor one whose items have mostly changed.
+def _usable(path: str, identities: IntArray) -> OpenFile | None:
+    """Return a file of samples of a set; None if it is damaged or missing, or most of its items have changed.
 
     Raises:
         PermissionError: it belongs to another user, who could make this process run any code by it.
     """
     try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid != os.geteuid():
-                raise PermissionError(
-                    errno.EPERM, "the kept samples belong to another user: choose another folder", path
-                )
-            head = np.frombuffer(file.read(_HEADER.itemsize).ljust(_HEADER.itemsize, b"\0"), _HEADER)[0]
-            table_end = _TABLE_START + len(identities) * _ROW.itemsize
-            if head["magic"] != _MAGIC.rstrip(b"\0") or head["items"] != len(identities):
-                return False
-            if not table_end <= head["end"] <= status.st_size:
-                return False
-            file.seek(_TABLE_START)
-            rows = np.frombuffer(file.read(table_end - _TABLE_START), _ROW)
-            lost = (rows["state"] == _DISCARDED) | (
-                (rows["state"] == _KEPT) & (rows["identity"] != identities)
-            )
-            return not lost.any() or not (_is_unused(path) and np.count_nonzero(lost) * 10 > len(rows))
+        found = OpenFile(_open(path, os.O_NOFOLLOW))
+        status = os.fstat(found.fd)
     except FileNotFoundError:
-        return False
-
-
-def _is_unused(path: str) -> bool:
-    with open(path, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+        return None
+    if status.st_uid != os.geteuid():
+        raise PermissionError(
+            errno.EPERM, "the kept samples belong to another user: choose another folder", path
+        )
+    magic, _ = _TOKEN.unpack(os.pread(found.fd, _TOKEN.size, 0).ljust(_TOKEN.size, b"\0"))
+    room = _Room.of(found.fd)
+    if magic != _MAGIC or room is None or room.items != len(identities):
+        return None
+    start = _samples_start(room.items)
+    if not start <= room.end <= status.st_size:
+        return None
+    rows = np.frombuffer(os.pread(found.fd, room.items * _ROW.size, _TABLE_START), _ROWS)
+    lost = (rows["state"] == _DISCARDED) | ((rows["state"] == _KEPT) & (rows["identity"] != identities))
+    if np.count_nonzero(lost) * 10 > len(rows) and _try_lock(found.fd, fcntl.F_WRLCK, _USE_LOCK):
+        return None  # and unlocked, because the file is closed
+    return found
 
 
 def _delete_unused(path: str) -> None:
     with contextlib.suppress(OSError):
-        if _is_unused(path):
+        if _try_lock(OpenFile(_open(path)).fd, fcntl.F_WRLCK, _USE_LOCK):
             os.unlink(path)
