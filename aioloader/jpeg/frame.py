@@ -45,6 +45,7 @@ XMP: Final = b"http://ns.adobe.com/xap/1.0/\0"
 
 _MOST_SEGMENTS = 4096
 _FILL = re.compile(rb"\xff+")
+_SEGMENT = struct.Struct(">BBH").unpack_from  # 0xFF, marker, length
 _KEPT = frozenset((DHT, DQT, APP0, APP14))
 _FRAMES = frozenset((SOF0, SOF1))
 
@@ -114,15 +115,17 @@ def read_frame(data: Any) -> Frame | None:
     interval = 0
     size_at = 0
     for _ in range(_MOST_SEGMENTS):
-        if place + 4 > stop or data[place] != 0xFF:
+        body = place + 4
+        if body > stop:
             return None
-        marker = data[place + 1]
+        first, marker, length = _SEGMENT(data, place)
+        if first != 0xFF:
+            return None
         if marker == 0xFF:  # fill bytes
             place = _FILL.match(data, place).end() - 1  # type: ignore[union-attr]
             continue
-        body = place + 4
-        end = place + 2 + (data[place + 2] << 8 | data[place + 3])
-        if end < body or end > stop:
+        end = body - 2 + length
+        if length < 2 or end > stop:
             return None
         if marker in _KEPT:
             pass

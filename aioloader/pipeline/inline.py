@@ -110,7 +110,7 @@ class InlinePipeline:
             return None
         try:
             if self._in_memory is not None:
-                begin = perf_counter()
+                begin = 0.0 if self._trace is None else perf_counter()
                 gathered = self._in_memory.batch(plan)
                 if gathered is not None:
                     self._plan = None
@@ -162,10 +162,7 @@ class InMemoryBatcher:
         assert context.items.arrays is not None
         self._context = context
         self._single = context.items.single
-        # One row of a batch: its array, shape, dtype and bytes.
-        self._columns = [
-            (array, array.shape[1:], array.dtype, array[:1].nbytes) for array in context.items.arrays
-        ]
+        self._arrays = tuple(context.items.arrays)
         self._checked: Any = None
         self._rows = -1
         self._parts: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
@@ -193,7 +190,7 @@ class InMemoryBatcher:
             roots = [np.empty(shape, dtype) for _, shape, dtype in self._parts]
         else:
             roots = context.memory.lend(slab, self._parts)
-        for (array, _, _, _), root in zip(self._columns, roots, strict=True):
+        for array, root in zip(self._arrays, roots, strict=True):
             array.take(indices, 0, root, "clip")
         context.metrics.work.collate_s += perf_counter() - begin
         batch = roots[0] if self._single else tuple(roots)
@@ -216,9 +213,9 @@ class InMemoryBatcher:
         self._rows = rows
         self._parts = []
         place = 0
-        for _, shape, dtype, nbytes in self._columns:
-            self._parts.append((place, (rows, *shape), dtype))
-            place += -(-rows * nbytes // 64) * 64
+        for array in self._arrays:
+            self._parts.append((place, (rows, *array.shape[1:]), array.dtype))
+            place += -(-rows * array[:1].nbytes // 64) * 64
         self._nbytes = place
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from aioloader.errors import IncompleteItemError
+from aioloader.errors import DecodeError, IncompleteItemError
 from aioloader.foundation.decodes import NO_CROP, NO_INDEX, NOT_JPEG, RAW
 from aioloader.jpeg.cut import scale_for
 from aioloader.rng import VIEW_DOMAIN, Rng
@@ -173,9 +173,9 @@ class ImagePlan:
     def filler(self, rows: Array, rng: Rng, timer: StageTimer) -> Callable[[Any, int], Array | None] | None:
         """Return a function that makes usual images in their rows, with few calls; None if the plan makes no such.
 
-        Usual are JPEGs of known headers that fill their row, of a plan that only flips, and raw images whose crop is
-        resized to the row. The result, draws and counters are those of `__call__`, whose calls cost as much as a tenth
-        of decoding a small image.
+        Usual are JPEGs of known headers that fill their row, of a plan that only flips, and JPEGs and raw images whose
+        crop is resized to the row. The result, draws and counters are those of `__call__`, whose calls cost as much as
+        a tenth of decoding a small image.
 
         Args:
             rows: rows of a batch, (n, ...).
@@ -245,21 +245,32 @@ class ImagePlan:
     def _crop_filler(
         self, rows: Array, flip: Callable[[Array, float], None] | None, rng: Rng, timer: StageTimer
     ) -> Callable[[Any, int], Array | None]:
-        raw, decode_op, stage = self._reader.raw, self._decode_op, self._stage
-        name = self._names[stage]
+        reader, decode_op, stage = self._reader, self._decode_op, self._stage
+        raw, jpeg, name = reader.raw, reader.jpeg, self._names[stage]
 
         def fill(data: Any, row: int) -> Array | None:
             begin = perf_counter()
-            pixels = raw(data)
-            region = None if pixels is None else decode_op.cut(pixels, rng)
+            image, pixels = None, raw(data)
+            try:
+                if pixels is not None:
+                    region = decode_op.cut(pixels, rng)
+                else:
+                    reader.timer = timer
+                    image = jpeg(data)
+                    region = None if image is None else decode_op.decode(image, rng, None)
+            except DecodeError:  # `__call__` raises it with the file's name
+                return None
             if region is None:
                 return None
-            timer.decodes[RAW][NOT_JPEG] += 1
             now = perf_counter()
             timer.decode_s += now - begin
             timer.stage = name
             out: Array = rows[row]
-            decode_op.resize(region, out)
+            if image is None:
+                timer.decodes[RAW][NOT_JPEG] += 1
+                decode_op.resize(region, out)
+            elif (made := decode_op.finish(region, rng, out)) is not out:
+                out[...] = made
             if flip is None:
                 timer.transforms[stage] += perf_counter() - now
             else:

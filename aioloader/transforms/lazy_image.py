@@ -225,16 +225,13 @@ class LazyImageReader:
         """
         if type(data) is np.ndarray:
             return _Pixels(data, borrowed=True)
-        known = self.known.find(data)
-        if known is not None:
-            return _Jpeg(self, data, path, known, entry)
+        image = self.jpeg(data, path, entry=entry)
+        if image is not None:
+            return image
         pixels = self.raw(data)
         if pixels is not None:
             self.timer.decodes[RAW][_reason_of_whole(data, entry)] += 1
             return _Pixels(pixels, borrowed=True)
-        frame = read_frame(data)
-        if frame is not None and self._may_be_decoded(frame.height, frame.width):
-            return _Jpeg(self, data, path, self._header(data, frame), entry)
         pixels = self.decode(data, path)
         self.timer.decodes[WHOLE][_reason_of_whole(data, entry)] += 1
         return _Pixels(pixels, borrowed=False)
@@ -270,6 +267,16 @@ class LazyImageReader:
         if not _describes(head, header[0]):
             raise IncompleteItemError("the headers are not those of the entry")
         return _JpegPart(self, data, path, header, entry, part=(head, rows, left_out))
+
+    def jpeg(self, data: Any, path: str | None = None, *, entry: Any = NO_INDEX) -> _Jpeg | None:
+        """Open a JPEG as `open` does; None for other formats, and for a JPEG that can only be decoded whole."""
+        header = self.known.find(data)
+        if header is None:
+            frame = read_frame(data)
+            if frame is None or not self._may_be_decoded(frame.height, frame.width):
+                return None
+            header = self._header(data, frame)
+        return _Jpeg(self, data, path, header, entry)
 
     def _header(self, data: Any, frame: Frame) -> tuple[Frame, int]:
         """Return the frame and orientation of a JPEG, and keep its headers."""

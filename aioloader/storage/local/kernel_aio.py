@@ -127,7 +127,7 @@ class KernelAioReader:
     def _submit_all(self, context: int, requests: Array, got: IntArray) -> bool:
         """Make reads and write the bytes of each to `got`; return whether all of them were made."""
         n = len(requests)
-        first = requests.__array_interface__["data"][0]
+        first = requests.ctypes.data  # `__array_interface__` describes all fields
         pointers = first + np.arange(n, dtype=np.int64) * _REQUEST.itemsize
         table = pointers.__array_interface__["data"][0]
         taken = self._call(self._submit, (ctypes.c_ulong(context), ctypes.c_long(n), ctypes.c_void_p(table)))
@@ -145,7 +145,7 @@ class KernelAioReader:
     def _wait(self, context: int, events: Array) -> int:
         """Wait for at least one event; return the number of events, or a negative number after an error."""
         room = ctypes.c_long(len(events))
-        address = ctypes.c_void_p(events.__array_interface__["data"][0])
+        address = ctypes.c_void_p(events.ctypes.data)
         return self._call(self._getevents, (ctypes.c_ulong(context), ctypes.c_long(1), room, address, None))
 
     def _call(self, number: int, args: tuple[Any, ...]) -> int:

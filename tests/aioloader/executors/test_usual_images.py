@@ -169,7 +169,12 @@ def test_samples_and_errors_are_those_of_the_general_way(
     ("chain", "kind"),
     [
         *(("flip", "jpeg-420"), ("flip", "jpeg-grey"), ("nothing", "exif-1")),
-        *(("crop", "raw"), ("crop, antialiased", "raw")),
+        *(
+            ("crop", "raw"),
+            ("crop, antialiased", "raw"),
+            ("crop", "jpeg-420"),
+            ("crop, antialiased", "large"),
+        ),
     ],
 )
 def test_usual_images_need_few_calls(monkeypatch: pytest.MonkeyPatch, chain: str, kind: str) -> None:
