@@ -33,7 +33,7 @@ _seek_lock = threading.Lock()
 # Smaller pieces are joined: passing one to the system takes as long as copying this many bytes.
 _LARGE_PIECE = 4096
 _PIECES_AT_ONCE = 1024
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 19  # of larger buffers malloc may return the memory to the system each time
 
 
 def _read_at(descriptor: int, length: int, offset: int) -> bytes:

@@ -31,6 +31,7 @@ from aioloader.formats.packed_files import fields_line
 from aioloader.loader.sync_loader import DataLoader
 from aioloader.packing.append import copy_old
 from aioloader.packing.encoding import Encoded
+from aioloader.packing.report import failure_of
 from aioloader.packing.samples import EncodedSample
 from aioloader.storage.local.descriptors import open_regular
 from recordio._partial_files import partial_path, publish, sync
@@ -49,10 +50,8 @@ if TYPE_CHECKING:
 MOST_NBYTES = 1 << 30
 """Size limit of an image file in bytes; the datasets have the same one."""
 
-# Bytes of files in a batch: transferring a smaller batch costs more than the work in it, and files that are only copied
-# are little work.
+# Bytes of files in a batch: transferring a smaller batch costs more than the work in it.
 _BATCH_NBYTES = 1 << 20
-_COPIED_NBYTES = 1 << 22
 _MOST_IN_BATCH = 32
 _MEMORY_NBYTES = 1 << 16
 # One image may take a worker long: rewriting a progressive JPEG of a gigapixel, or reading from a sleeping disk.
@@ -140,14 +139,16 @@ def encoded_in_order(
     if source.samples is not None:
         dataset = source.samples.encoded(encode)
     elif source.images is None:
-        dataset = _Files(source.paths, encode)
+        dataset = files = _Files(source.paths, encode)
+        if executor == "inline":
+            yield from _encoded_here(source, order, files)
+            return
     else:
         numbers = np.arange(len(source.images), dtype=np.int64)
         dataset = ArrayDataset(source.images, numbers).transform(_EncodePixels(encode.of_pixels))
     # Executors in this process pass images by reference, so batches need no slab memory, unless the loader reads files.
     few = source.samples is None and executor in ("thread", "inline")
-    nbytes = _COPIED_NBYTES if executor == "inline" else _BATCH_NBYTES
-    batch = int(min(_MOST_IN_BATCH, max(1, nbytes // max(1, mean_nbytes))))
+    batch = int(min(_MOST_IN_BATCH, max(1, _BATCH_NBYTES // max(1, mean_nbytes))))
     loader: DataLoader[list[EncodedSample]] = DataLoader(
         IndexedView(dataset, order),
         batch,
@@ -182,6 +183,19 @@ def encoded_in_order(
         failed |= {_position(each): each for each in loader.errors[taken:]}
         for place in sorted(failed):
             yield place, failed[place]
+
+
+def _encoded_here(
+    source: Source, order: IntArray, files: _Files
+) -> Generator[tuple[int, Encoded | SampleError]]:
+    """Encode files one after the other, without a loader, which takes as long as copying a file."""
+    for place, number in enumerate(order.tolist()):
+        made: Encoded | SampleError
+        try:
+            made = files[number].image
+        except Exception as error:
+            made = failure_of(source, number, place, error)
+        yield place, made
 
 
 def _position(error: SampleError) -> int:
