@@ -301,7 +301,7 @@ class FusedImages(FusedDecoder[Any]):
     ) -> None:
         self._alone = alone
         self.stages = next((n for n, stage in enumerate(stages) if not stage.first), len(stages))
-        self._looks = [] if alone else [stage for stage in stages[: self.stages] if not stage.looked][:1]
+        self._looks = [] if alone else [stage for stage in stages[: self.stages] if not stage.looked]
         self._parse = parse
         self._parse_many = parse_many
         self._parse_part = parse_part
@@ -338,9 +338,12 @@ class FusedImages(FusedDecoder[Any]):
 
     def _look_at(self, body: Any, *others: Any) -> None:
         """Warn at the first sample if other elements, such as masks, stay behind; see `Stage.look_at`."""
-        stage = self._looks.pop()
+        stages, self._looks = self._looks, []
         if any(isinstance(value, np.ndarray) and value.ndim > 1 for value in others):
-            stage.look_at(image_size(body)[1:], others)
+            shape = image_size(body)[1:]
+            for stage in stages:
+                if stage.look_at(shape, others):
+                    return
 
     def _make_part(
         self,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Enough to hide a network's latency, and few enough for a service that is not prepared for more.
 _CONCURRENCY = 64
+_LABELS = (str, bytes, int, float, np.number)
 
 
 class Stage:
@@ -56,7 +57,7 @@ class Stage:
         self.name = _name(fn)
         self.native = is_native(fn)
         self.concurrency = _calls_at_a_time(fn, self.name, self.native, concurrency)
-        self.looked = not (first and isinstance(fn, Transform) and _moves_pixels(fn))
+        self.looked = not (first and isinstance(fn, Transform))
 
     @property
     def is_async(self) -> bool:
@@ -104,23 +105,31 @@ class Stage:
         finally:
             current_rng.reset(token)
 
-    def look_at(self, shape: tuple[int, ...], others: Sequence[Any]) -> None:
+    def look_at(self, shape: tuple[int, ...], others: Sequence[Any]) -> bool:
         """Warn if elements of a sample refer to the pixels of its image, which moves without them.
 
         Args:
             shape: of the image, (height, width, ...).
             others: the other elements.
-        """
-        from aioloader.transforms.boxes.base import refers_to_pixels
 
+        Returns:
+            True if it has warned.
+        """
         self.looked = True
-        if len(shape) > 1 and any(refers_to_pixels(value, *shape[:2]) for value in others):
-            warn_caller(
-                f"{self.name} moves the pixels of the first element of each sample, and another element refers to "
-                "them and stays as it is: for masks make the sample a dict {'image': ..., 'mask': ...}, and use "
-                "dataset.transform(transforms.JointCompose([...]))",
-                UserWarning,
-            )
+        if len(shape) < 2 or all(isinstance(value, _LABELS) for value in others):
+            return False
+        # The import takes longer than all else that a loader does before it starts its workers.
+        from aioloader.transforms.boxes.base import moves_pixels, refers_to_pixels
+
+        if not moves_pixels(self.fn) or not any(refers_to_pixels(value, *shape[:2]) for value in others):
+            return False
+        warn_caller(
+            f"{self.name} moves the pixels of the first element of each sample, and another element refers to "
+            "them and stays as it is: for masks make the sample a dict {'image': ..., 'mask': ...}, and use "
+            "dataset.transform(transforms.JointCompose([...]))",
+            UserWarning,
+        )
+        return True
 
     async def apply_async(self, sample: Any, rng: Rng) -> Any:
         """Await an async transform and return the transformed sample.
@@ -146,13 +155,6 @@ class Stage:
                 "is for async functions"
             )
         return given
-
-
-def _moves_pixels(fn: Transform) -> bool:
-    # Imported by those who have transforms.
-    from aioloader.transforms.boxes.base import moves_pixels
-
-    return moves_pixels(fn)
 
 
 def _with_first(sample: tuple[Any, ...], image: Any) -> Any:
