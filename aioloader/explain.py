@@ -16,7 +16,7 @@ The counters are fields of `aioloader.metrics.Stats`. These modules fill them:
 - `aioloader.pipeline.dispatch`: `startup_s`, `dispatch_s`, and the executor's work: `decode_s`, `transforms`, `work_s`,
   `cpu_s`, `pauses`, `awaited`, `decodes`. For in-memory data `aioloader.pipeline.inline` counts `collate_s`.
 - `aioloader.pipeline.watchdog`: the lag of the event loop.
-- The byte source's `stats()`: `requests` and the other figures of the network and the cache.
+- The byte source's `stats()`: `requests` and the other figures of the network, the cache and kept samples.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from aioloader.observability.derived_metrics import (
     MIN_OCCUPANCY,
     DerivedMetrics,
     advise_crop_index,
+    advise_kept,
     advise_native,
     advise_partial_reads,
     describe_decodes,
+    describe_kept,
 )
 
 if TYPE_CHECKING:
@@ -70,14 +72,17 @@ def explain(stats: Stats) -> str:
 
     Its first sentence names the limit: storage, decode (or the dataset's own ``__getitem__``), transform (with its
     name), consumer, workers or memory. The rest lists the evidence, a change that helps, and the gain of that change.
-    If image datasets decode, a sentence says how many images were decoded in which way, and why; another one recommends
-    a crop index where it would save half the decoding time, and one the compiled part where resizing would gain by it.
+    If image datasets decode, a sentence says how many images were decoded in which way, and why; another one how many
+    samples are kept. Others recommend to keep the decoded images where decoding costs most and they fit into memory, a
+    crop index where it would save half the decoding time, and the compiled part where resizing would gain by it.
     """
     if not stats.batches:
         return "Nothing has been delivered yet, so there is nothing to explain."
     sentences = [
         _Explanation(stats).text(),
         describe_decodes(stats),
+        describe_kept(stats),
+        advise_kept(stats),
         advise_crop_index(stats),
         advise_native(stats),
     ]

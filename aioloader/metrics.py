@@ -11,8 +11,8 @@ from time import monotonic, perf_counter, process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from aioloader.foundation.decodes import CUT, WAYS, kind_of
-from aioloader.foundation.host_limits import idle_cpu_s
+from aioloader.foundation.decodes import CUT, KEPT, WAYS, kind_of
+from aioloader.foundation.host_limits import available_memory, idle_cpu_s
 from aioloader.foundation.types import StorageStats, WorkCounters
 from aioloader.observability.lag import Lag
 
@@ -35,6 +35,8 @@ class LoaderConfig:
     foreign: bool = False
     batchify: str | None = None
     own_loop: bool = False
+    dataset_samples: int | None = None
+    ranks: int = 1
     tuning: str = ""
     native_absence: str = ""
     concurrency: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -98,10 +100,12 @@ class Stats(StorageStats, LoaderConfig):
             their images, by the path of the index.
         decodes: number of images that image datasets decoded, by (way, reason): how each was decoded, and why it was
             not cut by a crop index; the words are constants of `aioloader.foundation.decodes`. `decode_ways` and
-            `uncut` are its sums.
+            `uncut` are its sums. The way "kept" counts samples that `cache_samples` had kept, of any dataset.
         measured_crops: number of crops that were measured: one of each chunk, if there was no crop index of its JPEG.
         crop_pixels: pixels of these crops.
         read_pixels: pixels of their JPEGs from the first row to the last one that was decoded.
+        measured_images: number of encoded images whose size was counted: one of each chunk.
+        image_nbytes: bytes of the pixels of these images, decoded whole.
         wait_s: seconds that the caller waited for batches.
         waits: these seconds by the stage that the batch was in while the caller waited: "start" (not begun), "plan",
             "memory" (waiting for slab memory), "fetch", "work" (in the executor, or in its queue), "collate", "reorder"
@@ -127,12 +131,16 @@ class Stats(StorageStats, LoaderConfig):
         memory_peak_bytes: slab memory in use at the peak.
         memory_limit_bytes: slab memory allowed.
         memory_wait_s: seconds that fetching waited for slab memory.
+        available_memory_bytes: memory that this process and its children could still take when the latest epoch began;
+            None if the system does not report it.
         executor: "process", "fork", "thread", "inline", or the class of the caller's executor; with "auto" the choice.
         cores: number of cores that this process may use.
         prefetch: maximum number of batches in flight.
         foreign: the dataset's own ``__getitem__`` makes the samples.
         batchify: name of the caller's batchify function, or None.
         own_loop: the event loop is the loader's own, that of `DataLoader`'s thread.
+        dataset_samples: number of samples of the dataset, of all ranks; None if it is not known.
+        ranks: number of ranks.
         tuning: the choice made by measurement and its reason, in words; empty without a choice.
         native_absence: why aioloader's compiled part is not used, in words; empty if it is.
         concurrency: maximum number of concurrent calls of each async transform, by name.
@@ -144,6 +152,12 @@ class Stats(StorageStats, LoaderConfig):
         hit_rate: share of the spans that were in the dataset's cache, 0 to 1; None without a cache.
         latency_p50_s: median of the latest requests' durations, in seconds.
         latency_p99_s: 99th percentile of these durations.
+        kept_samples: number of samples that `cache_samples` keeps now, by whichever process; None without it, as are
+            the following.
+        kept_items: number of samples that the set has, kept or not.
+        kept_bytes: bytes that the kept samples take, their table included.
+        kept_full: no more samples are added.
+        kept_failed: the reason is not the limit: a sample could not be pickled or written, for example to a full disk.
     """
 
     seconds: float
@@ -176,6 +190,9 @@ class Stats(StorageStats, LoaderConfig):
     measured_crops: int = 0
     crop_pixels: int = 0
     read_pixels: int = 0
+    measured_images: int = 0
+    image_nbytes: int = 0
+    available_memory_bytes: int | None = None
     process_cpu_s: float = 0.0
     idle_cores: float | None = None
     passes: int = 0
@@ -234,7 +251,7 @@ class Stats(StorageStats, LoaderConfig):
         """
         counts: dict[str, int] = {}
         for (way, reason), count in self.decodes.items():
-            if way != CUT:
+            if way not in (CUT, KEPT):
                 kind = kind_of(reason)
                 counts[kind] = counts.get(kind, 0) + count
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
@@ -339,12 +356,14 @@ class Metrics:
     idle_s: float = 0.0
     idle_over_s: float = 0.0
     idle_from: tuple[float, dict[str, float]] = (0.0, {})
+    available_memory_bytes: int | None = None
     warned: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
         """Begin to count the CPU seconds of an epoch, unless one is under way."""
         if self.cpu_from is None:
             self.cpu_from = process_time()
+            self.available_memory_bytes = available_memory()
             self.idle_from = monotonic(), idle_cpu_s()
 
     def _measure_idle(self) -> None:

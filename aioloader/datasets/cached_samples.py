@@ -29,7 +29,7 @@ from aioloader.datasets.decoding import FusedImages
 from aioloader.datasets.joined import ItemDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import IncompleteItemError
-from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE
+from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE, TO_KEEP, WHOLE
 from aioloader.foundation.foreign_generators import ForeignGenerators
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, StageTimer
@@ -540,6 +540,7 @@ class KeptSource(JoinedByteSource):
             kept_items=self._file.items,
             kept_bytes=self._file.nbytes,
             kept_full=not self._file.fills,
+            kept_failed=self._file.failed,
         )
 
     def mapped(self) -> JoinedByteSource | None:
@@ -643,18 +644,24 @@ class FusedKept(FusedDecoder[Any]):
             return self._straight(data, own, location, rng=rng, out=out, trace=trace, file=file)
 
         def make() -> Any:
-            with watch_draws(rng, self._generators, self._decoder.name):
-                return self._run(
-                    self._base,
-                    self._decoder.stages,
-                    data,
-                    own,
-                    location,
-                    rng=rng,
-                    out=None,
-                    trace=trace,
-                    file=file,
-                )
+            uncropped, trace.uncropped = trace.uncropped, 0
+            try:
+                with watch_draws(rng, self._generators, self._decoder.name):
+                    return self._run(
+                        self._base,
+                        self._decoder.stages,
+                        data,
+                        own,
+                        location,
+                        rng=rng,
+                        out=None,
+                        trace=trace,
+                        file=file,
+                    )
+            finally:
+                if trace.uncropped:
+                    trace.decodes[WHOLE][TO_KEEP] += trace.uncropped
+                trace.uncropped = uncropped
 
         sample = self._file.get(item, identity, make, own=self._own, own_image=self._own_image)
         return self._transform(sample, location, rng, out, trace)

@@ -20,12 +20,16 @@ from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shard_tables import NumberKeys
 from aioloader.errors import CropIndexError
+from aioloader.foundation.types import StageTimer
 from aioloader.jpeg.frame import SOF2, read_frame
+from aioloader.rng import Rng
 from aioloader.sample_index import IndexState, index_state
 from aioloader.storage.urls import redact_url
 from aioloader.transforms.decode import decode_image
 from aioloader.transforms.formats import read_header
-from aioloader.transforms.lazy_image import Scratch
+from aioloader.transforms.fused import plan_of
+from aioloader.transforms.geometry import RandomResizedCrop
+from aioloader.transforms.lazy_image import LazyImageReader, Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -163,6 +167,10 @@ class Images:
         turned: share of images that their EXIF orientation rotates or mirrors.
         decode_us: microseconds of CPU time to decode a whole image, in one thread of this machine; the mean.
         images_per_s: images that one core decodes in a second.
+        pixel_nbytes: bytes of the pixels of an image, as datasets decode it; the mean.
+        crop_us: microseconds of CPU time to make a RandomResizedCrop of 224 pixels of the encoded image, as a loader
+            does without a crop index; the mean.
+        kept_crop_us: the same of the decoded image.
         damaged: (key or path, reason) of images that cannot be decoded.
     """
 
@@ -175,7 +183,15 @@ class Images:
     turned: float
     decode_us: float | None
     images_per_s: float | None
+    pixel_nbytes: float | None
+    crop_us: float | None
+    kept_crop_us: float | None
     damaged: list[tuple[Any, str]]
+
+    @property
+    def kept_gain(self) -> float:
+        """Return how many times as fast crops are made of decoded images; 1 if it is not known."""
+        return self.crop_us / self.kept_crop_us if self.crop_us and self.kept_crop_us else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +241,13 @@ class Inspection:
     advice: list[str] = field(default_factory=list)
 
     @property
+    def pixel_nbytes(self) -> int | None:
+        """Return the bytes of the pixels of all images, estimated from the sample; None if there are no images."""
+        images = self.images
+        count = self.records if self.images_in_all is None else self.images_in_all
+        return None if images is None or not images.pixel_nbytes else round(images.pixel_nbytes * count)
+
+    @property
     def unreadable(self) -> bool:
         """Return True for shards of which none can be opened."""
         return self.fields is not None and not self.records and bool(self.damage)
@@ -232,6 +255,7 @@ class Inspection:
     def facts(self) -> dict[str, Any]:
         """Return the description as JSON values."""
         facts = asdict(self)
+        facts["pixel_nbytes"] = self.pixel_nbytes
         if self.labels is not None:
             facts["labels"]["counts"] = [
                 [_plain(label), count] for label, count in self.labels.counts.items()
@@ -343,9 +367,10 @@ def images_in(
     """
     looked_at = progressive = indexable = turned = 0
     formats: Counter[str] = Counter()
-    widths, heights, seconds = [], [], []
+    widths, heights, nbytes, seconds = [], [], [], []
     damaged: list[tuple[Any, str]] = []
     scratch = Scratch()
+    crops = _CropTimer(max_pixels)
     for name, data in sample:
         looked_at += 1
         try:
@@ -353,7 +378,10 @@ def images_in(
                 raise data
             data = memoryview(data)
             header = read_header(data)
-            seconds.append(_decode_seconds(data, max_pixels, scratch))
+            took, pixels = _decode_seconds(data, max_pixels, scratch)
+            seconds.append((took, *crops.seconds(data, pixels)))
+            nbytes.append(pixels.nbytes)
+            del pixels  # so that the pool has its memory again
         except (OSError, ValueError, EOFError) as error:
             # Without the advice that some of this package's errors add: advice is given once for all images.
             text = getattr(error, "message", "") or str(error)
@@ -369,7 +397,7 @@ def images_in(
         if tick is not None:
             tick(looked_at)
     jpegs = max(1, formats["jpeg"])
-    mean = float(np.mean(seconds)) if seconds else None
+    means = (np.mean(seconds, axis=0) * 1e6).tolist() if seconds else [None] * 3
     return Images(
         looked_at=looked_at,
         formats=dict(formats.most_common()),
@@ -378,23 +406,52 @@ def images_in(
         progressive=progressive / jpegs,
         indexable=indexable / jpegs,
         turned=turned / max(1, len(widths)),
-        decode_us=None if mean is None else mean * 1e6,
-        images_per_s=None if not mean else 1 / mean,
+        decode_us=means[0],
+        images_per_s=1e6 / means[0] if means[0] else None,
+        pixel_nbytes=float(np.mean(nbytes)) if nbytes else None,
+        crop_us=means[1],
+        kept_crop_us=means[2],
         damaged=damaged,
     )
 
 
-def _decode_seconds(data: Any, max_pixels: int | None, scratch: Scratch) -> float:
-    """Measure the CPU seconds to decode an image; of a small image, the minimum of a few repetitions."""
+def _decode_seconds(data: Any, max_pixels: int | None, scratch: Scratch) -> tuple[float, Array]:
+    """Measure the CPU seconds to decode an image, of a small one the minimum of a few repetitions; return it, too."""
     least, total = float("inf"), 0.0
     for _ in range(_MOST_ROUNDS):
         begun = thread_time()
-        decode_image(data, max_pixels=max_pixels, scratch=scratch)
+        pixels = decode_image(data, max_pixels=max_pixels, scratch=scratch)
         took = thread_time() - begun
         least, total = min(least, took), total + took
         if total > _ENOUGH_S:
             break
-    return least
+    return least, pixels
+
+
+class _CropTimer:
+    """Measurement of random crops of encoded and decoded images, which a loader makes by the same code."""
+
+    def __init__(self, max_pixels: int | None) -> None:
+        self._plan = plan_of(LazyImageReader(max_pixels=max_pixels), [("crop", RandomResizedCrop(224))])
+        self._rng = Rng(0)
+        self._timer = StageTimer(transforms=[0.0])
+        self._number = 0
+
+    def seconds(self, *images: Any) -> list[float]:
+        """Measure the CPU seconds for the same crop of each form of an image, the minimum of a few repetitions."""
+        least = [float("inf")] * len(images)
+        self._number += 1
+        total = 0.0
+        for _ in range(_MOST_ROUNDS):
+            for place, image in enumerate(images):
+                self._rng.seek(0, 0, self._number)
+                begun = thread_time()
+                self._plan(image, None, self._rng, None, self._timer)
+                took = thread_time() - begun
+                least[place], total = min(least[place], took), total + took
+            if total > _ENOUGH_S:
+                break
+        return least
 
 
 def is_progressive(data: Any) -> bool:

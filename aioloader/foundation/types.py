@@ -98,6 +98,7 @@ class StorageStats:
     kept_items: int | None = None
     kept_bytes: int | None = None
     kept_full: bool | None = None
+    kept_failed: bool | None = None
 
 
 class ItemLocation(NamedTuple):
@@ -399,6 +400,8 @@ class StageTimer:
         measured_crops: 1 if one of the crops of JPEGs for which there was no crop index was measured, else 0.
         crop_pixels: pixels of this crop.
         read_pixels: pixels of its JPEG from the first row to the last one that was decoded.
+        measured_images: 1 if the size of one of the encoded images was counted, else 0.
+        image_nbytes: bytes of its pixels, of the whole image.
     """
 
     transforms: list[float] = field(default_factory=list)
@@ -410,6 +413,8 @@ class StageTimer:
     measured_crops: int = 0
     crop_pixels: int = 0
     read_pixels: int = 0
+    measured_images: int = 0
+    image_nbytes: int = 0
 
     def begin(self, place: int) -> bool:
         """Note that the sample at a place of the chunk begins, in the stage "decode".
@@ -429,6 +434,7 @@ class StageTimer:
             work.decodes[WHOLE, NO_CROP] = work.decodes.get((WHOLE, NO_CROP), 0) + self.uncropped
         work.measured_crops = self.measured_crops
         work.crop_pixels, work.read_pixels = self.crop_pixels, self.read_pixels
+        work.measured_images, work.image_nbytes = self.measured_images, self.image_nbytes
 
 
 class WorkSpan(NamedTuple):
@@ -485,7 +491,7 @@ class WorkCounters:
         awaited: seconds that samples waited for async transforms, by name, all samples together.
         bad_entries: see `StageTimer`.
         decodes: number of images decoded, by (way, reason); see `aioloader.foundation.decodes`.
-        measured_crops, crop_pixels, read_pixels: see `StageTimer`; of all chunks.
+        measured_crops, crop_pixels, read_pixels, measured_images, image_nbytes: see `StageTimer`; of all chunks.
     """
 
     decode_s: float = 0.0
@@ -502,6 +508,8 @@ class WorkCounters:
     measured_crops: int = 0
     crop_pixels: int = 0
     read_pixels: int = 0
+    measured_images: int = 0
+    image_nbytes: int = 0
 
     def add(self, other: WorkCounters) -> None:
         """Add the counters of other work."""
@@ -524,6 +532,8 @@ class WorkCounters:
         self.measured_crops += other.measured_crops
         self.crop_pixels += other.crop_pixels
         self.read_pixels += other.read_pixels
+        self.measured_images += other.measured_images
+        self.image_nbytes += other.image_nbytes
 
 
 _counted = attrgetter(*(each.name for each in fields(WorkCounters)))

@@ -1,9 +1,10 @@
-"""Checks of arguments, with Gluon's exceptions for those that Gluon checks."""
+"""Checks of arguments, with Gluon's exceptions for those that Gluon checks; sizes as text."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 import os
 import re
@@ -277,3 +278,19 @@ def parse_nbytes(size: int | str, name: str = "size") -> int:
     if nbytes < 1:
         raise ValueError(f"{name} must be at least 1 byte, but got {size!r}")
     return nbytes
+
+
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes with its unit, such as "12 bytes", "3.4 kB" or "1,200.0 TB"."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:,.1f} {unit}"
+    return f"{nbytes:,} bytes"
+
+
+def limit_text(nbytes: float) -> str:
+    """Return a limit in which samples of some bytes fit with some room, as an argument for `parse_nbytes`: "24GB"."""
+    wanted = 1.1 * nbytes + (1 << 20)
+    unit, name = (1e9, "GB") if wanted >= 1e9 else (1e6, "MB")
+    steps = 1 if wanted >= 10 * unit else 10
+    return f'"{math.ceil(wanted / unit * steps) / steps:g}{name}"'

@@ -99,6 +99,14 @@ MEASURES = (
         "worker.occupancy", "1", "gauge", "Share of the time that the workers were busy.", _one("occupancy")
     ),
     Measure("cache.hit", "1", "gauge", "Share of spans that were in the cache.", _one("hit_rate")),
+    Measure(
+        "cache.kept",
+        "samples",
+        "gauge",
+        "Samples that cache_samples() keeps on this host.",
+        _one("kept_samples"),
+    ),
+    Measure("cache.kept", "By", "gauge", "Bytes that the kept samples take.", _one("kept_bytes")),
     Measure("loop.lag", "s", "gauge", "Delay of the event loop, by quantile.", _lag, label="quantile"),
 )
 

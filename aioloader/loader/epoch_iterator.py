@@ -20,7 +20,7 @@ from aioloader.observability.progress import ProgressBar, open_progress_bar
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aioloader.foundation.types import BatchTimeline
+    from aioloader.foundation.types import BatchTimeline, StorageStats
     from aioloader.loader.checkpoint import EpochCursor
     from aioloader.loader.options import LoaderOptions
     from aioloader.loader.outputs import Converter
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from aioloader.pipeline.plan import Plan, PlannedBatches
 
 B = TypeVar("B")
+# Kept samples of the set are counted this often, which takes a millisecond for a million of them.
+_COUNTED_S = 1.0
 
 
 class CallerMetrics:
@@ -188,6 +190,7 @@ class EpochBar:
         kind: the loader's option `progress`.
         text: text before the bar.
         total: returns the number of samples that the epoch still has, or None.
+        storage: returns the counters of the loader's byte source, or None.
     """
 
     def __init__(
@@ -197,13 +200,16 @@ class EpochBar:
         kind: bool | str,
         text: str,
         total: Callable[[], int | None],
+        storage: Callable[[], StorageStats | None],
     ) -> None:
         self._caller = caller
         self._metrics = metrics
         self._kind = kind
         self._text = text
         self._total = total
+        self._storage = storage
         self._waited = metrics.wait_s, metrics.consumer_s
+        self._kept, self._counted = "", -_COUNTED_S
 
     def advance(self, samples: int) -> None:
         """Show a batch."""
@@ -217,7 +223,17 @@ class EpochBar:
         metrics = self._metrics
         waited, took = metrics.wait_s - self._waited[0], metrics.consumer_s - self._waited[1]
         starved = waited / (waited + took) if waited + took else 0.0
-        self._caller.bar.advance(samples, f"{starved:.0%} waiting for data")
+        if (now := perf_counter()) - self._counted > _COUNTED_S:
+            self._counted, self._kept = now, self._kept_share()
+        self._caller.bar.advance(samples, f"{starved:.0%} waiting for data{self._kept}")
+
+    def _kept_share(self) -> str:
+        """Return the share of samples that `cache_samples` keeps, while samples are added."""
+        storage = self._storage()
+        if storage is None or not storage.kept_items or storage.kept_full:
+            return ""
+        share = (storage.kept_samples or 0) / storage.kept_items
+        return f", {share:.0%} kept" if share < 1 else ""
 
 
 class Epoch:
@@ -232,6 +248,7 @@ class Epoch:
         convert: converts a batch before it is delivered, or None.
         tracer: the loader's trace, or None.
         memory_usage: returns the bytes of slab memory in use, their maximum and the limit, for traces.
+        storage: returns the counters of the loader's byte source, or None, for the progress bar.
 
     Attributes:
         record_request: `CallerMetrics.record_request`; on the hot path of in-memory data.
@@ -251,6 +268,7 @@ class Epoch:
         convert: Converter | None,
         tracer: Tracer | None,
         memory_usage: Callable[[], tuple[int, int, int]],
+        storage: Callable[[], StorageStats | None],
     ) -> None:
         self.cursor = cursor
         self._planner = planner
@@ -271,6 +289,7 @@ class Epoch:
                 options.progress,
                 f"epoch {cursor.epoch}",
                 functools.partial(planner.samples_left, cursor.consumed),
+                storage,
             )
             if options.progress
             else None

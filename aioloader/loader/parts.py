@@ -289,6 +289,10 @@ class LoaderParts:
             if batchify is None
             else str(getattr(batchify, "__name__", type(batchify).__name__)),
             own_loop=self.own_loop,
+            dataset_samples=None
+            if self._planner.streams or context.items.search is not None
+            else self._planner.length,
+            ranks=self._options.rank_and_world[1],
             tuning=workers.tuning,
             native_absence=absence,
             concurrency=MappingProxyType(dict(context.executor.concurrency)),

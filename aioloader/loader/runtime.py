@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import ByteSource
     from aioloader.foundation.error_log import ErrorLog
+    from aioloader.foundation.types import StorageStats
     from aioloader.loader.checkpoint import EpochCursor
     from aioloader.loader.options import LoaderOptions
     from aioloader.pipeline.context import PipelineContext
@@ -330,6 +331,7 @@ class LoaderRuntime:
             convert=self.convert,
             tracer=self.tracer,
             memory_usage=self.memory_usage,
+            storage=self.storage_stats,
         )
         if self.options.batch_sampler is not None:
             # The caller may have seeded a global generator that its order is drawn from.
@@ -394,6 +396,11 @@ class LoaderRuntime:
             storage=None if source is None else source.stats(),
             config=self.parts.config(context),
         )
+
+    def storage_stats(self) -> StorageStats | None:
+        """Return the counters of the byte source; None without one, or while no files are open."""
+        source = None if self._context is None else self._context.source
+        return None if source is None else source.stats()
 
     def memory_usage(self) -> tuple[int, int, int]:
         """Return the bytes of slab memory in use now, their maximum so far, and the limit."""

@@ -17,6 +17,7 @@ from aioloader.foundation.decodes import (
     CUT,
     EARLY_STOP,
     INDEXED,
+    KEPT,
     NEARLY_ALL,
     NO_CROP,
     NO_INDEX,
@@ -25,10 +26,11 @@ from aioloader.foundation.decodes import (
     RAW,
     RECTANGLE,
     REFUSED,
-    WAYS,
+    TO_KEEP,
     WHOLE,
     WHOLE_ONLY,
 )
+from aioloader.foundation.validation import limit_text, size_text
 
 if TYPE_CHECKING:
     from aioloader.metrics import Stats
@@ -49,6 +51,7 @@ _REASONS = {
     NOT_JPEG: "not a JPEG",
     WHOLE_ONLY: "a kind of JPEG that is always decoded whole",
     COMPLAINT: "the decoder complained about the part",
+    TO_KEEP: "to be kept",
     **{reason: f"{reason} of the crop index" for reason in BAD_ENTRIES.values()},
     BAD_ENTRIES["of other bytes"]: "the entry belongs to other bytes",
 }
@@ -64,15 +67,20 @@ _CUT_COST = 110
 # Share of the time of transforms that resize with antialiasing which the compiled part saves; a gain worth a sentence.
 _SAVED_BY_NATIVE = 0.7
 _LEAST_NATIVE_GAIN = 1.1
+# A kept sample costs this share of decoding it: finding it, and memory that is not in the processor's cache. A smaller
+# gain than the next figure is not worth the memory, of which the set may take the last share.
+_KEPT_COST = 0.1
+LEAST_KEPT_GAIN = 1.3
+MOST_MEMORY = 0.8
 
 
 def describe_decodes(stats: Stats) -> str:
-    """Return a sentence that says how many images were decoded in which way, and why; empty if none was counted."""
-    total = sum(stats.decodes.values())
+    """Return a sentence that says how many images were decoded in which way, and why; empty if none was."""
+    total = _decoded(stats)
     if not total:
         return ""
     parts = []
-    for way in WAYS:
+    for way in _WAYS:
         reasons = {
             reason: count for (other, reason), count in stats.decodes.items() if other == way and count
         }
@@ -82,6 +90,10 @@ def describe_decodes(stats: Stats) -> str:
         return f"{'The one image was' if total == 1 else f'All {total:,} images were'} {parts[0][1]}."
     counts = ", ".join(f"{count:,} {text}" for count, text in parts)
     return f"Of {total:,} images: {counts}."
+
+
+def _decoded(stats: Stats) -> int:
+    return sum(count for (way, _), count in stats.decodes.items() if way != KEPT)
 
 
 def _because(reasons: dict[str, int]) -> str:
@@ -116,7 +128,7 @@ def advise_partial_reads(stats: Stats) -> str:
     A loader with a cache fetches whole items.
     """
     without = sum(count for (_, reason), count in stats.decodes.items() if reason == NO_INDEX)
-    most = 2 * without > sum(stats.decodes.values())
+    most = 2 * without > _decoded(stats)
     if not most or not stats.measured_crops or not stats.requests or stats.hit_rate is not None:
         return ""
     return (
@@ -131,7 +143,7 @@ def saved_by_index(stats: Stats) -> float:
     It is estimated from pixels. An early stop takes the time of all rows down to the end of the crop; a rectangle less
     where pixels are read only; a cut that of the crop, and some more for its rows.
     """
-    total = sum(stats.decodes.values())
+    total = _decoded(stats)
     without = {way: count for (way, reason), count in stats.decodes.items() if reason == NO_INDEX}
     images = sum(without.values())
     if not images or not stats.measured_crops:
@@ -140,6 +152,53 @@ def saved_by_index(stats: Stats) -> float:
     rectangles = without.get(RECTANGLE, 0) / images
     present = crop + (read - crop) * (1 - rectangles * (1 - _READ_ONLY_COST))
     return (1 - (crop + _CUT_COST * math.sqrt(read)) / present) * images / total
+
+
+def describe_kept(stats: Stats) -> str:
+    """Return sentences about the samples that `cache_samples` keeps; empty without it."""
+    kept, items, nbytes = stats.kept_samples, stats.kept_items, stats.kept_bytes
+    if kept is None or items is None or nbytes is None:
+        return ""
+    found = f"{stats.decode_ways[KEPT]:,} were taken from there so far"
+    if kept == items:
+        return f"All {items:,} samples of the set are kept ({size_text(nbytes)}); {found}."
+    text = f"{kept:,} of {items:,} samples are kept ({size_text(nbytes)}); {found}. "
+    if stats.kept_failed:
+        return f"{text}No more are kept, because one could not be written (see the SampleCacheWarning)."
+    if not stats.kept_full:
+        return f"{text}The others are kept when they are made."
+    if not kept:
+        return f"{text}The limit of cache_samples() has room for none."
+    return (
+        f"{text}The limit of cache_samples() is reached, so the others are made in each epoch: about "
+        f"{size_text(nbytes / kept * items)} would hold all."
+    )
+
+
+def advise_kept(stats: Stats) -> str:
+    """Return a sentence that recommends to keep decoded images; empty if they would not fit into memory.
+
+    Their size is estimated from the images whose headers were read.
+    """
+    metrics = DerivedMetrics(stats)
+    if (
+        stats.kept_samples is not None
+        or not stats.measured_images
+        or not stats.dataset_samples
+        or not stats.available_memory_bytes
+        or metrics.costliest != "decode"
+    ):
+        return ""
+    nbytes = stats.image_nbytes / stats.measured_images * stats.dataset_samples
+    gain = metrics.without((1 - _KEPT_COST) * stats.decode_s)
+    if gain < LEAST_KEPT_GAIN or nbytes > MOST_MEMORY * stats.available_memory_bytes:
+        return ""
+    shared = ', folder="/dev/shm/NAME"' if stats.ranks > 1 else ""
+    return (
+        f"dataset.cache_samples({limit_text(nbytes)}{shared}), before random transforms, would give about {gain:.1f}x "
+        f"from the second epoch on: the set has about {size_text(nbytes)} of pixels, and "
+        f"{size_text(stats.available_memory_bytes)} of memory are free."
+    )
 
 
 def advise_native(stats: Stats) -> str:

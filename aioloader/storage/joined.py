@@ -26,6 +26,9 @@ T = TypeVar("T")
 Failures = list[tuple[int, BaseException]]
 
 _ADDED = ("requests", "request_bytes", "retries", "hedges")
+# The following are None in parts that have none.
+_SUMMED = ("kept_samples", "kept_items", "kept_bytes")
+_LARGEST = ("latency_p50_s", "latency_p99_s", "kept_full", "kept_failed")
 
 
 class FileNumbers:
@@ -171,8 +174,10 @@ class JoinedByteSource(ByteSource):
         added: dict[str, Any] = {name: sum(getattr(each, name) for each in counted) for name in _ADDED}
         for name in (field.name for field in fields(StorageStats) if field.name not in _ADDED):
             known = [getattr(each, name) for each in counted if getattr(each, name) is not None]
-            if name.startswith("latency"):
+            if name in _LARGEST:
                 added[name] = max(known, default=None)
+            elif name in _SUMMED:
+                added[name] = sum(known) if known else None
             else:
                 added[name] = known[0] if len(known) == 1 else None
         return StorageStats(**added)

@@ -14,9 +14,10 @@ from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shard_dataset import fault_line
 from aioloader.errors import SampleFormatError
 from aioloader.formats.base import RECORD_SUFFIX, Format, in_words, usual_formats
+from aioloader.foundation.validation import size_text
 from aioloader.sample_index import cached_index, index_beside, load_index, shard_state, write_index
 from aioloader.storage.urls import is_url, redact_url
-from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress, size_text
+from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,6 +30,7 @@ from aioloader.formats.base import (
 )
 from aioloader.formats.packed_files import fields_place, is_report
 from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.validation import size_text
 from aioloader.packing.append import Existing, check_files, continued, existing, number_classes
 from aioloader.packing.encoding import library_versions
 from aioloader.packing.options import PackOptions
@@ -45,7 +46,6 @@ from aioloader.tools.console import (
     natural,
     positive,
     share,
-    size_text,
 )
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from aioloader.errors import UnknownFormatError
 from aioloader.formats.base import files_text, folders_text, image_folder
 from aioloader.formats.image_files import has_loose_images
 from aioloader.formats.opening import make_dataset, recognize
+from aioloader.foundation.validation import size_text
 from aioloader.storage.urls import is_url, path_of
-from aioloader.tools.console import add_max_pixels, natural, positive, size_text, within
+from aioloader.tools.console import add_max_pixels, natural, positive, within
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
 from aioloader.viewer.shard_samples import ShardSamples
 

@@ -164,6 +164,8 @@ class ImagePlan:
         reader.timer = timer
         if rows is None:
             image = reader.open(data, path, entry=entry if self.crops else NO_CROP)
+            if not timer.measured_images:
+                reader.measure(data, image.height, image.width)
         else:
             image = reader.open_part(data, path, entry=entry, rows=rows)
         x = self.decode(image, rng, out)
@@ -221,6 +223,8 @@ class ImagePlan:
     ) -> Callable[[Any, int], Array | None]:
         find, decode = self._reader.known.find, self._reader.decode_into
         height, width = rows.shape[1:3]
+        self._reader.timer = timer
+        self._reader.measure(None, height, width)
 
         def fill(data: Any, row: int) -> Array | None:
             begin = perf_counter()
@@ -777,6 +781,8 @@ class ViewsPlan:
         begin = perf_counter()
         self._reader.timer = timer
         image = self._reader.open(data, path, entry=entry if self.crops else NO_CROP)
+        if not timer.measured_images:
+            self._reader.measure(data, image.height, image.width)
         word = rng.word()
         boxes: list[Any] = []  # None: all of the image
         for number, plan in enumerate(self._plans):

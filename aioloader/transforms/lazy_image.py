@@ -236,6 +236,12 @@ class LazyImageReader:
         self.timer.decodes[WHOLE][_reason_of_whole(data, entry)] += 1
         return _Pixels(pixels, borrowed=False)
 
+    def measure(self, data: Any, height: int, width: int) -> None:
+        """Count the size of an image; not of one that was kept decoded, nor of those that are not decoded whole."""
+        if type(data) is not np.ndarray and not self.dct_scaling:
+            self.timer.measured_images = 1
+            self.timer.image_nbytes = height * width * self.channels
+
     def open_part(
         self, data: Any, path: str | None = None, *, entry: Any, rows: tuple[int, int]
     ) -> LazyImage:

@@ -516,6 +516,11 @@ class SampleFile:
         """Return True if samples are still added."""
         return os.pread(self._fd, _FULL.size, _FULL_PLACE) == _FULL.pack(_OPEN)
 
+    @property
+    def failed(self) -> bool:
+        """Return True if no samples are added since one could not be written."""
+        return os.pread(self._fd, _FULL.size, _FULL_PLACE) == _FULL.pack(_FAILED)
+
     def adds(self, item: int) -> bool:
         """Return True if the sample of an item that is not kept is still added."""
         return self.fills and _ROW.unpack(self._row(item))[-1] == _EMPTY

@@ -12,7 +12,7 @@ import pytest
 
 import recordio
 from aioloader.cli import main
-from aioloader.tools.console import size_text
+from aioloader.foundation.validation import size_text
 
 
 def _code(*argv: object) -> int:

@@ -126,6 +126,28 @@ def test_a_chain_without_a_crop_cuts_nothing(files: str) -> None:
         assert loader.stats().decode_ways["whole"] == len(dataset) - 1
 
 
+@pytest.mark.parametrize(
+    ("fn", "options", "measured"),
+    [
+        (CROP, {}, True),
+        (transforms.RandomHorizontalFlip(), {}, True),
+        (transforms.Views({"a": (CROP, 2)}), {}, True),
+        (CROP, {"dct_scaling": True}, False),
+    ],
+    ids=["crop", "flip", "views", "scaled"],
+)
+def test_the_size_of_an_image_of_each_chunk_is_counted(
+    tmp_path: Path, fn: Any, options: Any, measured: bool
+) -> None:
+    _write(tmp_path / "a.rec", [(*FILES["420"], ("cut", "indexed"))] * 4)
+    dataset = ImageRecordDataset(tmp_path / "a.rec", **options).transform_first(fn)
+    with DataLoader(dataset, 2, num_workers=0) as loader:
+        list(loader)
+        stats = loader.stats()
+    assert (stats.measured_images > 0) is measured
+    assert stats.image_nbytes == stats.measured_images * PIXELS.nbytes
+
+
 def test_an_image_that_fails_is_not_counted(tmp_path: Path) -> None:
     _write(tmp_path / "a.rec", INDEXED[:2])
     with DataLoader(

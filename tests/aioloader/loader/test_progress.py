@@ -8,8 +8,10 @@ from importlib.util import find_spec
 
 import pytest
 
+import aioloader
 from aioloader import AsyncDataLoader, DataLoader, SampleError
 from aioloader.errors import MissingPackageError
+from aioloader.loader import epoch_iterator
 from aioloader.observability import progress
 from aioloader.observability.progress import open_progress_bar
 from tests.aioloader.loader.samples import Numbers
@@ -61,6 +63,20 @@ def test_on_a_terminal_it_reports_total_rate_and_waiting(bar, terminal):
     assert "samples/s" in line
     assert "% waiting for data" in terminal.getvalue()
     assert terminal.getvalue().endswith("\n") or "\x1b[?25h" in terminal.getvalue()[-20:]
+
+
+def test_while_samples_are_kept_it_reports_their_share(terminal, monkeypatch):
+    monkeypatch.setattr(epoch_iterator, "_COUNTED_S", -1.0)
+    terminal.install()
+    dataset = aioloader.cache_samples(Numbers(60), "10MB")
+    with DataLoader(dataset, 4, num_workers=0, progress="plain") as loader:
+        for number, _ in enumerate(loader):
+            if number == 7:
+                break
+        assert ", 53% kept" in last_line(terminal)
+        for _ in loader:
+            pass
+        assert "kept" not in last_line(terminal)
 
 
 async def test_in_a_loop_of_ones_own_too(bar, terminal, leftovers):

@@ -155,6 +155,70 @@ def test_a_crop_index_is_recommended_where_it_saves_half_of_decoding(way, crop, 
     assert "--crops" not in more
 
 
+KEPT = {
+    "kept_samples": 300,
+    "kept_items": 1000,
+    "kept_bytes": 6_000_000_000,
+    "kept_full": False,
+    "kept_failed": False,
+}
+
+
+@with_cases(
+    ("more", "sentence"),
+    [
+        ({}, "The others are kept when they are made."),
+        (
+            {"kept_full": True},
+            "The limit of cache_samples() is reached, so the others are made in each epoch: about 20.0 GB would hold "
+            "all.",
+        ),
+        ({"kept_full": True, "kept_failed": True}, "one could not be written (see the SampleCacheWarning)."),
+        ({"kept_full": True, "kept_samples": 0}, "The limit of cache_samples() has room for none."),
+        (
+            {"kept_samples": 1000},
+            "All 1,000 samples of the set are kept (6.0 GB); 700 were taken from there so far.",
+        ),
+    ],
+)
+def test_kept_samples_are_described(more, sentence):
+    decodes = {("kept", "kept sample"): 700, ("whole", "to be kept"): 300}
+    text = explain(case("decode", decodes=decodes, **KEPT | more))
+    assert "All 300 images were decoded whole (to be kept). " in text
+    assert text.endswith(sentence)
+    assert more.get("kept_samples") == 1000 or "00 were taken from there so far. " in text
+
+
+ROOM = {
+    "measured_images": 20,
+    "image_nbytes": 20_000_000,
+    "dataset_samples": 5000,
+    "available_memory_bytes": 10_000_000_000,
+}
+
+
+@with_cases(
+    ("more", "advised"),
+    [
+        (
+            {},
+            'dataset.cache_samples("5.6GB"), before random transforms, would give about 6.8x from the second epoch',
+        ),
+        ({"ranks": 8}, 'dataset.cache_samples("5.6GB", folder="/dev/shm/NAME"), before'),
+        ({"available_memory_bytes": 6_000_000_000}, None),
+        ({"available_memory_bytes": None}, None),
+        ({"measured_images": 0}, None),
+        ({"dataset_samples": None}, None),
+        ({"kept_samples": 0}, None),
+        ({"consumer_s": 8.0, "wait_s": 2.0}, None),
+        ({"decode_s": 3.0, "transforms": {"blur": 15.0}}, None),
+    ],
+)
+def test_keeping_decoded_images_is_recommended_where_they_fit_and_decoding_costs_most(more, advised):
+    text = explain(case("decode", **ROOM | more))
+    assert (advised or "cache_samples(") in text if advised else "cache_samples(" not in text
+
+
 @with_cases(
     ("transforms", "absence", "gain"),
     [

@@ -76,7 +76,12 @@ def test_a_snapshot_does_not_change():
 def test_decodes_are_summed_by_way_and_by_reason():
     metrics = Metrics()
     work = WorkCounters(
-        decodes={("cut", "indexed"): 3, ("whole", "refused: x"): 1, ("early stop", "refused: y"): 2},
+        decodes={
+            ("kept", "kept sample"): 5,
+            ("cut", "indexed"): 3,
+            ("whole", "refused: x"): 1,
+            ("early stop", "refused: y"): 2,
+        },
         measured_crops=1,
         crop_pixels=10,
         read_pixels=40,
@@ -86,7 +91,7 @@ def test_decodes_are_summed_by_way_and_by_reason():
     metrics.work.add(work)
     pixels = stats.measured_crops, stats.crop_pixels, stats.read_pixels
     assert (stats.decodes, pixels) == (work.decodes, (1, 10, 40))
-    assert stats.decode_ways == {"cut": 3, "rectangle": 0, "early stop": 2, "whole": 1, "raw": 0}
+    assert stats.decode_ways == {"cut": 3, "rectangle": 0, "early stop": 2, "whole": 1, "raw": 0, "kept": 5}
     assert stats.uncut == {"refused": 3}
     assert metrics.work.decodes == {key: 2 * count for key, count in work.decodes.items()}
     sent = ChunkResult(decodes=work.decodes, measured_crops=1, crop_pixels=10, read_pixels=40)

@@ -111,7 +111,7 @@ def _same_inspection(capsys: pytest.CaptureFixture[str], here: str, there: str) 
         for shard in facts["details"].get("shards", []):
             shard.pop("path")
         # The decoding speed, and the advice derived from it, differ between measurements.
-        for name in ("decode_us", "images_per_s"):
+        for name in ("decode_us", "images_per_s", "crop_us", "kept_crop_us"):
             (facts["images"] or {}).pop(name)
         facts.pop("advice")
         found.append(facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -17,6 +18,7 @@ from aioloader.formats.inspection import evenly, is_progressive
 from aioloader.formats.recordio import inspect as samples
 from aioloader.formats.recordio.heads import detection_label, key_range
 from aioloader.formats.recordio.inspect import sample_headers
+from aioloader.tools import inspect as tool
 from aioloader.tools.draw import draw_image
 from aioloader.tools.inspect import inspect
 from tests.cases import with_cases
@@ -66,7 +68,36 @@ def test_packed_images(tmp_path: Path) -> None:
     assert images.decode_us is not None
     assert images.images_per_s is not None
     assert images.decode_us * images.images_per_s == pytest.approx(1e6)
+    assert images.pixel_nbytes == pytest.approx(3 * 40 * images.width.mean)
+    assert found.pixel_nbytes == pytest.approx(30 * images.pixel_nbytes)
+    assert found.facts()["pixel_nbytes"] == found.pixel_nbytes
     json.dumps(found.facts(), allow_nan=False)
+
+
+@with_cases(
+    ("crop_us", "free", "advised"),
+    [
+        (
+            400,
+            1 << 40,
+            'dataset.cache_samples("1.3MB"), or images(PATH, decoded_cache="1.3MB"), has room for all',
+        ),
+        (400, 125_000, "has room for 46% of the images, and makes random crops at about 1.5x the speed"),
+        (400, 1000, None),
+        (400, None, None),
+        (120, 1 << 40, None),
+    ],
+)
+def test_keeping_decoded_images_is_advised_where_it_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crop_us: float, free: int | None, advised: str | None
+) -> None:
+    found = inspect(write(tmp_path / "a.rec", [(0.0, JPEGS[0])] * 30))
+    assert found.images is not None
+    monkeypatch.setattr(tool, "available_memory", lambda: free)
+    images = dataclasses.replace(found.images, crop_us=crop_us, kept_crop_us=100.0)
+    advice = " ".join(tool.advice_for(dataclasses.replace(found, images=images)))
+    assert advised in advice if advised else "cache_samples" not in advice
+    assert any("as pixels    216.0 kB, 7.2 kB an image" in line for line in tool._text(found))
 
 
 def test_shares_of_progressive_and_turned_images(tmp_path: Path) -> None:
