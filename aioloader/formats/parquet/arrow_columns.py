@@ -232,7 +232,12 @@ def _plain(array: Any) -> Any:
 
 def _nulls(array: Any) -> Array:
     """Return which values are null, bool (n,)."""
-    found: Array = array.is_null().to_numpy(zero_copy_only=False)
+    # Not by `is_null` and `to_numpy`, which import pyarrow.compute and pandas: that takes longer than reading a batch.
+    count, offset, valid = len(array), array.offset, array.buffers()[0]
+    if valid is None:
+        return np.full(count, array.null_count > 0)
+    bits = np.frombuffer(valid, np.uint8, -(-(offset % 8 + count) // 8), offset // 8)
+    found: Array = np.unpackbits(bits, bitorder="little")[offset % 8 : offset % 8 + count] == 0
     return found
 
 

@@ -383,7 +383,7 @@ class Block:
         fields = len(self._parts[0]) if len(self._parts) else 0
         begin = np.empty((len(rows), fields), np.int64)
         length = np.empty((len(rows), fields), np.int64)
-        for number in np.unique(numbers).tolist():
+        for number in sorted({*numbers.tolist()}):  # np.unique imports numpy.ma
             here = numbers == number
             inside = rows[here] - (int(self._ends[number - 1]) if number else 0)
             for field, column in enumerate(self._parts[number]):

@@ -319,8 +319,7 @@ class BlockByteSource(ByteSource):
         A plan that refers to its blocks keeps them in memory until it is read. A batch of a shuffle over all rows needs
         nearly as many blocks as it has samples.
         """
-        blocks = np.unique(spans.file).tolist()
-        return sum(map(self._reader.nbytes, blocks)) > self.cache.limit_nbytes
+        return sum(map(self._reader.nbytes, {*spans.file.tolist()})) > self.cache.limit_nbytes
 
     def announce(self, spans: Spans) -> None:
         """Begin to load the blocks of spans that will be planned soon, as far as there is room for them."""

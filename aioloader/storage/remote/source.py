@@ -332,7 +332,7 @@ class RemoteByteSource(ByteSource):
 
     async def plan(self, spans: Spans) -> ReadPlan:
         """Return the plan; sends requests only if a span is doubtful or a size is not known."""
-        files = np.unique(spans.file).tolist()
+        files = {*spans.file.tolist()}  # np.unique imports numpy.ma
         known = all(self._versions[number] is not None for number in files)
         exact = self.kind is SpanKind.EXACT
         if known and (exact or (self.kind is SpanKind.RECORD and not doubtful(spans.length).any())):
@@ -408,7 +408,7 @@ class RemoteByteSource(ByteSource):
 
     async def _describe(self, files: IntArray) -> dict[int, RemoteReadError]:
         """Request versions that are not known yet; return the errors by object."""
-        numbers = [number for number in np.unique(files).tolist() if self._versions[number] is None]
+        numbers = [number for number in sorted({*files.tolist()}) if self._versions[number] is None]
         urls = [self.paths[number] for number in numbers]
         found, failures = await self._client.describe_all(urls, self.timeout)
         for place, version in found.items():

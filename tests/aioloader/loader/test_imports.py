@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tests.aioloader.datasets.parquet_files import write_images
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -65,6 +67,16 @@ if __name__ == "__main__":
     print(json.dumps(told))
 """
 
+FIRST_ROW = """
+import json, sys
+import aioloader, pyarrow.parquet
+
+dataset = aioloader.ParquetDataset(sys.argv[1])
+before = set(sys.modules)
+dataset[0]
+print(json.dumps(sorted({*sys.modules} - before)))
+"""
+
 
 def run(folder: Path, code: str, *arguments: object) -> Any:
     (folder / "program.py").write_text(code, encoding="utf-8")
@@ -87,3 +99,9 @@ def test_a_loader_imports_what_it_needs_when_it_is_made(photo_rec: Path, tmp_pat
     assert run(tmp_path, FIRST_BATCH, photo_rec) == {
         executor: [] for executor in ("inline", "thread", "process", "auto")
     }
+
+
+def test_rows_are_read_without_the_rest_of_pyarrow(tmp_path: Path) -> None:
+    # Importing pandas and pyarrow.compute takes longer than reading a row group.
+    modules = run(tmp_path, FIRST_ROW, write_images(tmp_path / "a.parquet", 0, 4))
+    assert not {"numpy.ma", "pandas", "pyarrow.compute"} & {*modules}
