@@ -263,8 +263,10 @@ class ByteDataset(Generic[T_co]):
     Attributes:
         joined_parts: the datasets that it has one behind the other, none of them empty; None: its items are its own.
         below: the dataset whose samples it keeps; None: it makes them itself.
+        files: all numbers of its files are less; more than any dataset has, and few enough to join millions.
     """
 
+    files: int = 1 << 40
     joined_parts: Sequence[MapDataset[Any]] | None = None
     below: MapDataset[Any] | None = None
 

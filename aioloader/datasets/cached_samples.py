@@ -26,7 +26,7 @@ import numpy as np
 
 from aioloader.abc import ByteDataset, Decoder, FusedDecoder, StreamDataset
 from aioloader.datasets.decoding import FusedImages
-from aioloader.datasets.joined import ItemDecoder
+from aioloader.datasets.joined import ItemDecoder, files_of
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE, TO_KEEP, WHOLE
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, StorageStats
 
-# The file number of items without bytes; above those of all other files.
-_NO_BYTES = 1 << 62
 _CHECKED_S = 1.0
 _FEW_PATHS = 64
 # Of the libraries that make pixels.
@@ -79,6 +77,9 @@ class KeptItems(ByteDataset[Any]):
                     f"{stage.name} is async, which cache_samples() cannot keep: put it behind cache_samples()"
                 )
         refuse_draws(resolved)
+        # The file number of items without bytes; above those of all other files.
+        self.no_bytes = files_of(resolved.base)
+        self.files = self.no_bytes + 1
         self._stages: tuple[Any, ...] = resolved.stages
         # Made now, so that a fork of this process has it too.
         self._memory = new_memory_file() if self._folder is None else None
@@ -185,6 +186,7 @@ class KeptItems(ByteDataset[Any]):
             self._stages,
             paths=paths if len(paths) <= _FEW_PATHS else (),
             name=self._resolved.name,
+            no_bytes=self.no_bytes,
         )
 
     def open_source(self) -> KeptSource:
@@ -195,7 +197,7 @@ class KeptItems(ByteDataset[Any]):
         """Return the spans of the items; those of kept ones have no bytes."""
         items = self._items(indices)
         n = len(items)
-        file, offset, length = np.full(n, _NO_BYTES), items.astype(np.int64), np.zeros(n, np.int64)
+        file, offset, length = np.full(n, self.no_bytes), items.astype(np.int64), np.zeros(n, np.int64)
         if self._in_bytes:
             missing = np.flatnonzero(~self.file.kept(items, self._versions.identities[items]))
             if len(missing):
@@ -479,7 +481,8 @@ class KeptSource(JoinedByteSource):
     """
 
     def __init__(self, source: ByteSource | None, dataset: KeptItems, versions: ItemVersions) -> None:
-        super().__init__([source, None], FileNumbers([0, _NO_BYTES]))
+        super().__init__([source, None], FileNumbers([0, dataset.no_bytes]))
+        self._no_bytes = dataset.no_bytes
         self._file = dataset.file
         self._versions = versions
         count = len(versions.paths)
@@ -505,8 +508,8 @@ class KeptSource(JoinedByteSource):
         return super().plan_blocking(spans)
 
     def _of_batch(self, spans: Spans) -> IntArray:
-        """Return the items of a batch; nothing for items that are read again."""
-        return spans.items if isinstance(spans, _KeptSpans) else np.empty(0, np.int64)
+        """Return the items of a batch; in a joined dataset the kept ones; nothing for items that are read again."""
+        return spans.items if isinstance(spans, _KeptSpans) else spans.offset[spans.file == self._no_bytes]
 
     def _due(self, items: IntArray) -> IntArray:
         """Return the local files of items that are to be looked at."""
@@ -569,6 +572,7 @@ class KeptDecoder(Decoder[Any]):
         stages: the transforms between it and the kept sample.
         paths: the files, if they are few, for errors.
         name: of the dataset, for errors.
+        no_bytes: see `KeptItems`.
     """
 
     file: SampleFile
@@ -576,6 +580,7 @@ class KeptDecoder(Decoder[Any]):
     stages: tuple[Stage, ...]
     paths: tuple[str, ...]
     name: str
+    no_bytes: int
 
     @property
     def foreign(self) -> bool:
@@ -635,7 +640,7 @@ class FusedKept(FusedDecoder[Any]):
             trace.decodes[KEPT][KEPT_SAMPLE] += 1
             trace.decode_s += perf_counter() - begin
             return self._transform(sample, location, rng, out, trace)
-        if extra["in_bytes"] and not len(data) and (file is None or file >= _NO_BYTES):
+        if extra["in_bytes"] and not len(data) and (file is None or file >= self._decoder.no_bytes):
             raise IncompleteItemError("its kept sample can no longer be used")
         own = extra["own"] if "own" in extra.dtype.names else None if extra["in_bytes"] else item
         if location.path is None and file is not None and file < len(self._decoder.paths):

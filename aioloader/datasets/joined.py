@@ -282,9 +282,12 @@ def joined_extras(parts: Sequence[Array | None]) -> tuple[list[str | None], np.d
     return fields, np.dtype(columns)
 
 
-# Files of a part: more than any dataset has, and few enough for millions of parts.
-_FILES_OF_A_PART = 1 << 40
 _FEW_PATHS = 64
+
+
+def files_of(base: Any) -> int:
+    """Return `ByteDataset.files` of a base of any kind."""
+    return base.files if isinstance(base, ByteDataset) else ByteDataset.files
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,10 +359,8 @@ class JoinedItems(ByteDataset[Any]):
                     )
         self._length = int(starts[-1])
         self._starts = np.asarray(starts[:-1], np.int64)
-        widths = [
-            each.base.files if isinstance(each.base, JoinedItems) else _FILES_OF_A_PART for each in resolved
-        ]
-        self.files: int = sum(widths)
+        widths = [files_of(each.base) for each in resolved]
+        self.files = sum(widths)
         self._numbers = FileNumbers(np.cumsum([0, *widths])[:-1].tolist())
         self._paths: list[tuple[str, ...]] = [()] * len(self._parts)
         self._reads_parts = [False] * len(self._parts)

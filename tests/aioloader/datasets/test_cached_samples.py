@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +251,36 @@ def test_images_keeps_decoded_pixels(photo_folder: Path) -> None:
         for _ in range(2):
             assert_same(copies(kept), copies(plain))
         assert kept.stats().decode_ways["kept"] == len(kept.dataset)
+
+
+@pytest.mark.parametrize("executor", ["inline", "process"])
+def test_kept_sets_are_joined(photo_folder: Path, tmp_path: Path, executor: str) -> None:
+    shutil.copytree(photo_folder, tmp_path / "photos")
+    plain = aioloader.open_dataset(tmp_path / "photos")
+    kept, full = plain.take(4).cache_samples("1GB"), plain.take(3).cache_samples(8000)
+    joined = aioloader.ConcatDataset(
+        [kept, plain, full, aioloader.ConcatDataset([plain, plain]).cache_samples("1GB")]
+    )
+    options: Any = {"batch_size": 5, **pool(executor, 2)}
+    with DataLoader(joined.transform_first(CROP), **options) as loader:
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            if epoch == 2:
+                victim = sorted((tmp_path / "photos").rglob("*.jpg"))[0]
+                victim.write_bytes(sorted(photo_folder.rglob("*.jpg"))[1].read_bytes())
+                os.utime(victim, ns=(1, 1))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore" if epoch == 2 else "error", SampleCacheWarning)
+                found = copies(loader)
+            same = aioloader.ConcatDataset(
+                [plain.take(4), plain, plain.take(3), plain, plain]
+            ).transform_first(CROP)
+            with DataLoader(same, **options) as other:
+                other.set_epoch(epoch)
+                assert_same(found, copies(other))
+        stats = loader.stats()
+        assert "The limit of cache_samples() is reached" in loader.explain()
+    assert (stats.kept_full, stats.kept_failed) == (True, False)
+    assert stats.kept_items is not None
+    assert stats.kept_samples is not None
+    assert 0 < stats.kept_samples < stats.kept_items
