@@ -1,7 +1,7 @@
 """Local record files in the page cache: nothing is read, worker processes find the records in memory maps.
 
 Rule (docs/design.md, "The path of a sample"): only records that are in the page cache are mapped, so that workers
-do not wait for a disk: all records while all of a file is there, and else the large ones of which at least 7/8 is.
+do not wait for a disk: all of a batch of whose pages at least 7/8 are there, and else the large ones of which 7/8 is.
 Their missing pages are announced to the system; a worker that comes before they do waits for them. The loader's
 process holds the descriptors and workers inherit them; a worker maps a file when it first needs it. A record is found
 by its offset. As with spans that are read, the length that an index implies may be too small: the record's
@@ -112,6 +112,24 @@ def resident(fd: int, offset: int, nbytes: int) -> bool:
     return True
 
 
+def missing_pages(fd: int) -> IntArray:
+    """Return the numbers of the pages of a file that are not in memory, ascending; blocking.
+
+    The file is mapped for the query, but not read. To whom `cached_pages` reports nothing, the kernel reports all pages
+    as being there.
+
+    Raises:
+        OSError, ValueError: it cannot be mapped.
+    """
+    with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as mapped:
+        states = np.ones(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
+        start = np.frombuffer(mapped, np.uint8).ctypes.data
+        ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(start), ctypes.c_size_t(len(mapped)), ctypes.c_void_p(states.ctypes.data)
+        )
+    return np.flatnonzero(states & 1 == 0)
+
+
 def read_ahead(fd: int, offset: int, nbytes: int) -> None:
     """Make the system read a range of a file from the disk into the page cache, without waiting for it."""
     if _fadvise is not None:
@@ -119,18 +137,25 @@ def read_ahead(fd: int, offset: int, nbytes: int) -> None:
 
 
 class Residency:
-    """Record of whether some files are completely in the page cache, as of about a second ago.
+    """Record of what of some files is in the page cache, as of about a second ago.
+
+    Args:
+        lists: list missing pages, for `missing_of`.
 
     Attributes:
-        complete: all of them are; False also where the system does not report it.
+        complete: all of them are there; False also where the system does not report it.
         known: the system reports it.
         next_check: time of `time.monotonic` from which `check` is to be called again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lists: bool = False) -> None:
         self.next_check = 0.0
         self.complete = False
         self.known = False
+        self._lists = lists
+        # Number of the first page of each file, counted through all of them, and of the missing pages.
+        self._first: IntArray = np.zeros(1, np.int64)
+        self._missing: IntArray | None = None
 
     def check(self, fds: Sequence[int]) -> None:
         """Query the system about the files. Takes microseconds for each megabyte in memory; from any thread."""
@@ -143,8 +168,24 @@ class Residency:
             pages is not None and pages >= -(-size // mmap.PAGESIZE)
             for pages, size in zip(cached, sizes, strict=True)
         )
+        self._missing = None
+        if self._lists and self.known and not self.complete:
+            with suppress(OSError, ValueError):  # a file that is empty by now
+                first = np.cumsum([0, *(-(-size // mmap.PAGESIZE) for size in sizes)])
+                missing = [start + missing_pages(fd) for start, fd in zip(first.tolist(), fds, strict=False)]
+                self._first, self._missing = first, np.concatenate(missing)
         end = time.monotonic()
         self.next_check = end + max(_CHECK_S, (end - begin) / _CHECK_SHARE)
+
+    def missing_of(self, spans: Spans) -> IntArray | None:
+        """Return the places of the records with missing pages; None if that is not known, or many pages are missing."""
+        if self._missing is None:
+            return None
+        start = self._first[spans.file]
+        low = start + spans.offset // mmap.PAGESIZE
+        high = start + (spans.offset + spans.length - 1) // mmap.PAGESIZE
+        count = np.searchsorted(self._missing, high, "right") - np.searchsorted(self._missing, low)
+        return np.flatnonzero(count) if 8 * count.sum() <= (high - low + 1).sum() else None
 
 
 class ReadLatency:
@@ -509,7 +550,7 @@ class MappedByteSource(ByteSource):
         self.paths = source.paths
         self.maps: FileMaps = maps
         self._source = source
-        self._residency = Residency()
+        self._residency = Residency(lists=True)
         self._closed = False
 
     @classmethod
@@ -529,6 +570,11 @@ class MappedByteSource(ByteSource):
         if not self._closed and time.monotonic() >= self._residency.next_check:
             await self._source.run_in_thread(self._residency.check, self.maps.fds)
         if self._residency.complete:
+            return await self._plan_mapped(spans)
+        missing = self._residency.missing_of(spans)
+        if missing is not None:
+            if len(missing):
+                await self._source.run_in_thread(self._announce, spans, missing)
             return await self._plan_mapped(spans)
         if not self._residency.known or spans.length.sum() < _LEAST_CHECKED_NBYTES * len(spans):
             return await self._source.plan(spans)
@@ -554,6 +600,13 @@ class MappedByteSource(ByteSource):
             fd, offset, length = fds[spans.file[place]], int(spans.offset[place]), int(spans.length[place])
             usual[place] = resident(fd, offset, length)
         return usual
+
+    def _announce(self, spans: Spans, places: IntArray) -> None:
+        fds = self.maps.fds
+        for file, offset, nbytes in zip(
+            *(part[places].tolist() for part in (spans.file, spans.offset, spans.length)), strict=True
+        ):
+            read_ahead(fds[file], offset, nbytes)
 
     async def _plan_mixed(self, spans: Spans, in_memory: Array) -> ReadPlan:
         """Map the records that are in memory, at least one, and read the others, at least one."""

@@ -18,7 +18,7 @@ from aioloader.foundation.types import SpanKind, Spans
 from aioloader.storage import LocalByteSource
 from aioloader.storage.local import mapped
 from aioloader.storage.local import mapped as page_cache
-from aioloader.storage.local.mapped import FileMaps, Residency, cached_pages, resident
+from aioloader.storage.local.mapped import FileMaps, Residency, cached_pages, missing_pages, resident
 from recordio import CorruptRecordError, TruncatedRecordError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files are mapped on Linux only")
@@ -191,6 +191,9 @@ def test_a_range_is_in_memory_if_nearly_all_of_its_pages_are(tmp_path):
         assert resident(file.fileno(), 98_304, 24_576)
         assert not resident(file.fileno(), 98_303, 20_000)
         assert not resident(file.fileno(), 100_000, 22_881)
+        pages = set(range(-(-300_000 // mmap.PAGESIZE)))
+        there = set(range(98_304 // mmap.PAGESIZE, 122_880 // mmap.PAGESIZE))
+        assert missing_pages(file.fileno()).tolist() == sorted(pages - there)
 
 
 async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_path):
@@ -207,6 +210,24 @@ async def test_a_plan_of_mapped_records_needs_no_memory_and_names_bad_lines(tmp_
     assert await source.read(plan, memoryview(b"")) == []
     source.close()
     source.close()
+
+
+@pytest.mark.parametrize(("missing", "few"), [([3], True), ([2, 3], False)])
+async def test_a_batch_with_few_missing_pages_is_mapped_and_its_incomplete_records_are_announced(
+    tmp_path, monkeypatch, missing, few
+):
+    nbytes, paths, announced = 4 * mmap.PAGESIZE, [tmp_path / "a.rec", tmp_path / "b.rec"], []
+    for path in paths:
+        write(path, [bytes(nbytes - 8)] * 3)
+    files = {os.stat(paths[0]).st_ino: [0], os.stat(paths[1]).st_ino: missing}
+    monkeypatch.setattr(page_cache, "cached_pages", lambda fd: 4)
+    monkeypatch.setattr(page_cache, "missing_pages", lambda fd: np.array(files[os.fstat(fd).st_ino]))
+    monkeypatch.setattr(page_cache, "read_ahead", lambda fd, *part: announced.append(part))
+    source = LocalByteSource([str(path) for path in paths], kind=SpanKind.RECORD).mapped()
+    plan = await source.plan(Spans(np.array([1, 0]), np.array([0, 2 * nbytes]), np.array([nbytes] * 2)))
+    source.close()
+    assert plan.mapped.tolist() == ([0, 1] if few else [])
+    assert announced == ([(0, nbytes)] if few else [])
 
 
 def mix(monkeypatch, path):
