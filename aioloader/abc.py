@@ -181,7 +181,9 @@ class FusedDecoder(Generic[T_co]):
         """
         raise NotImplementedError
 
-    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
+    def parse_many(
+        self, data: memoryview, start: IntArray, length: IntArray
+    ) -> tuple[list[memoryview | None], list[Array]]:
         """Parse some whole items, if it `parses_many`.
 
         Args:
@@ -190,12 +192,13 @@ class FusedDecoder(Generic[T_co]):
             length: int64 (n,), bytes of each item.
 
         Returns:
-            for each item what `make` takes, or None for an item that the decoder itself must be called for, which may
-            fail; an empty list if that is so for all items.
+            for each item the first part of what `make` takes, or None for an item that the decoder itself must be
+            called for, which may fail; and an array of scalars, (n,), for each of the other parts. Two empty lists if
+            it must be called for all items.
         """
-        return []
+        return [], []
 
-    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], Array | None] | None:
+    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], bool] | None:
         """Return a function that makes the images of usual samples in their rows, with few calls; None without one.
 
         Args:
@@ -204,8 +207,8 @@ class FusedDecoder(Generic[T_co]):
             trace: as for `FusedDecoder`.
 
         Returns:
-            the function of the first part of a result of `parse_many` and the number of its row. It returns the row,
-            the first leaf of the sample, whose others are the other parts; or None for a sample that `make` must be
+            the function of the first part of a result of `parse_many` and the number of its row, which becomes the
+            first leaf of the sample; the others are the other parts. It returns False for a sample that `make` must be
             called for, with the draws from their beginning.
         """
         return None

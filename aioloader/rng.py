@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from aioloader.foundation.native import native
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableSequence, Sequence
+    from collections.abc import MutableSequence, Sequence
 
 __all__ = (
     "AWAITED_DOMAIN",
@@ -113,20 +115,24 @@ class Rng:
         self._words = words
         self._next = 0
 
-    def ahead(self, seed: int, places: Iterable[tuple[int, int, int]]) -> list[list[int]]:
+    def ahead(self, seed: int, places: npt.NDArray[np.int64]) -> list[list[int]]:
         """Draw the first words of many streams, for `seek`: cheaper together than each at its first draw.
 
         Call `seek` before the next draw of this object.
 
         Args:
             seed: the seed of all.
-            places: (epoch, index, position) of each.
+            places: int64 (n, 3), (epoch, index, position) of each.
 
         Returns:
             the words of each stream.
         """
+        if native is not None:
+            words = np.empty((len(places), _BLOCK), np.uint64)
+            native.draw_words(seed, np.ascontiguousarray(places), words)
+            return words.tolist()
         found = []
-        for epoch, index, position in places:
+        for epoch, index, position in places.tolist():
             self._place, self._block = (seed, epoch, index, SAMPLE_DOMAIN, position), 0
             found.append(self._raw(_BLOCK).tolist())
         return found

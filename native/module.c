@@ -2,6 +2,7 @@
 #include "native.h"
 
 static PyMethodDef *const tables[] = {
+    draws_methods,
     resize_methods,
     scan_methods,
     splice_methods,

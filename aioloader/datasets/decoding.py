@@ -226,9 +226,11 @@ class ImageDecoder(Decoder[Any]):
         region = NeededRegion([stage.fn for stage in fused], shrinks=self.dct_scaling)
         return region if region.crops else None
 
-    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, Any] | None]:
+    def parse_many(
+        self, data: memoryview, start: IntArray, length: IntArray
+    ) -> tuple[list[memoryview | None], list[Array]]:
         """Return the results of `parse` for many items, None for an item that needs `parse`; see `FusedDecoder`."""
-        return []
+        return [], []
 
     def parse(self, data: memoryview, extra: Any, location: ItemLocation) -> tuple[Any, Any]:
         """Return the encoded image and the label."""
@@ -295,7 +297,7 @@ class FusedImages(FusedDecoder[Any]):
         parse: Callable[..., tuple[Any, ...]],
         crops: RecordCrops | FolderCrops | None = None,
         *,
-        parse_many: Callable[..., list[Any]] | None = None,
+        parse_many: Callable[..., tuple[list[Any], list[Array]]] | None = None,
         parse_part: Callable[..., tuple[Any, ...]] | None = None,
         alone: bool = False,
     ) -> None:
@@ -365,10 +367,12 @@ class FusedImages(FusedDecoder[Any]):
         image = self._make_image(parsed[0], location.path, rng, out, trace, entry=entry, rows=(first, stop))
         return image if self._alone else (image, *parsed[1:])
 
-    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, ...] | None]:
-        return [] if self._parse_many is None else self._parse_many(data, start, length)
+    def parse_many(
+        self, data: memoryview, start: IntArray, length: IntArray
+    ) -> tuple[list[memoryview | None], list[Array]]:
+        return ([], []) if self._parse_many is None else self._parse_many(data, start, length)
 
-    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], Array | None] | None:
+    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], bool] | None:
         if self._alone or self._crops is not None:  # entries are looked up for each item
             return None
         return self._plan.filler(rows, rng, trace)

@@ -127,8 +127,6 @@ else:
         return time.thread_time(), getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
-# Streams whose first words are drawn together.
-_AHEAD = 16
 _STRETCH = 256
 _STRETCH_BYTES = 1 << 20
 # Parsing items together costs as much as parsing ten one by one.
@@ -213,6 +211,23 @@ class Rows:
             return None
         found = [array[row] for array in arrays if array is not None]
         return found if len(found) == count else None
+
+    def takes(self, others: Sequence[Array]) -> bool:
+        """Return whether `fill` may be called: a sample is a tuple of an array and of scalars of these arrays."""
+        return self.is_flat and [array.dtype.type for array in others] == self._scalars[1:]
+
+    def fill(self, numbers: IntArray, others: Sequence[Array], result: ChunkResult) -> None:
+        """Complete rows whose first leaf is there.
+
+        Args:
+            numbers: of the rows.
+            others: the other leaves, arrays of scalars.
+            result: notes that the rows are written.
+        """
+        for array, values in zip(self._arrays[1:], others, strict=True):
+            assert array is not None
+            array[numbers] = values
+        result.written += numbers.tolist()
 
     def put(self, sample: Any, row: int, out: Any | None, result: ChunkResult) -> bool:
         """Write a sample of the most common kind into its row: a tuple of `out` and scalars of the row's types.
@@ -477,10 +492,12 @@ class Runner:
         columns = [] if bulk else chunk.index_table.T.tolist()
         if not chunk.custom_collate:
             _keep_payloads(payloads, chunk, result)
-        parsed = self._parsed(chunk, trace)
-        fill = self._filler(rows, trace) if parsed else None
+        parsed, others = self._parsed(chunk, trace)
+        fill = self._filler(rows, others, trace) if parsed else None
+        filled: list[int] = []
         words: list[list[int]] = []
-        words_end = 0
+        if self._draws and columns and not chunk.segment:
+            words = rng.ahead(seed, chunk.index_table[[EPOCH, INDEX, POSITION]].T)
         for place, column in enumerate(columns):
             if payloads[place] is not None:
                 if chunk.custom_collate:
@@ -488,30 +505,30 @@ class Runner:
                 continue
             if not trace.begin(place):
                 break
-            if self._draws and place >= words_end and not chunk.segment:
-                few = [(each[EPOCH], each[INDEX], each[POSITION]) for each in columns[place : place + _AHEAD]]
-                words, words_end = rng.ahead(seed, few), place + len(few)
-            row, out = column[ROW], None
-            drawn = words[place - words_end] if place < words_end else ()
+            row, done, drawn = column[ROW], False, words[place] if words else ()
             item = parsed[place] if parsed else None
             try:
                 if fill is not None and item is not None:
                     rng.seek(seed, column[EPOCH], column[INDEX], position=column[POSITION], words=drawn)
-                    out = fill(item[0], row)
-                    sample: Any = (out, *item[1:])
-                if out is None:
-                    sample, out = self._make(chunk, place, column, rows, drawn, item, trace)
-                if not rows.put(sample, row, out, result):
-                    trace.stage = "collate"
-                    if chunk.custom_collate:
-                        samples.append(_copied(sample))
-                    elif not rows.write(sample, row, out, result):
-                        result.values[row] = _copied(sample, len(columns) > 1 or not self._spills)
+                    done = fill(item, row)
+                if done:
+                    filled.append(place)
+                else:
+                    whole = None if item is None else (item, *(other[place] for other in others))
+                    sample, out = self._make(chunk, place, column, rows, drawn, whole, trace)
+                    if not rows.put(sample, row, out, result):
+                        trace.stage = "collate"
+                        if chunk.custom_collate:
+                            samples.append(_copied(sample))
+                        elif not rows.write(sample, row, out, result):
+                            result.values[row] = _copied(sample, len(columns) > 1 or not self._spills)
             except BaseException as error:
                 if self._interruptible and issubclass(type(error), KeyboardInterrupt):
                     raise
                 result.failures.append(Failure(row, trace.stage, printable(error)))
             yield
+        if filled:
+            rows.fill(chunk.index_table[ROW, filled], [other[filled] for other in others], result)
         if columns and chunk.samples is None:
             self._draws = rng.drew
         _note_stages(result, trace, leg)
@@ -558,8 +575,8 @@ class Runner:
             begin = perf_counter()
         return payloads
 
-    def _parsed(self, chunk: Chunk, trace: StageTimer) -> list[tuple[Any, ...] | None]:
-        """Parse the items of a chunk together; return an empty list if there are few, or it is not possible."""
+    def _parsed(self, chunk: Chunk, trace: StageTimer) -> tuple[list[Any], list[Array]]:
+        """Parse the items of a chunk together; return empty lists if there are few, or it is not possible."""
         if (
             self._fused is None
             or not self._fused.parses_many
@@ -567,24 +584,26 @@ class Runner:
             or chunk.extras is not None  # of some items only parts were read
             or len(chunk) < _LEAST_PARSED
         ):
-            return []
+            return [], []
         begin = perf_counter()
         memory, start, length = self._found(chunk)
-        parsed: list[tuple[Any, ...] | None] = []
+        parsed: tuple[list[Any], list[Array]] = [], []
         if memory is not None:
             view = self._bytes if memory is self.memory else memoryview(memory)
             parsed = self._fused.parse_many(view, start, length)
         trace.decode_s += perf_counter() - begin
         return parsed
 
-    def _filler(self, rows: Rows, trace: StageTimer) -> Callable[[Any, int], Array | None] | None:
+    def _filler(
+        self, rows: Rows, others: Sequence[Array], trace: StageTimer
+    ) -> Callable[[Any, int], bool] | None:
         """Return the function that makes usual samples in their rows; None if other code runs for each sample."""
         fused = self._fused
-        if fused is None or rows.first is None or not rows.is_flat or self._generators is not None:
+        if fused is None or fused.stages != len(self._legs[0].names) or self._generators is not None:
             return None
-        return (
-            fused.filler(rows.first, self._rng, trace) if fused.stages == len(self._legs[0].names) else None
-        )
+        if rows.first is None or not rows.takes(others):
+            return None
+        return fused.filler(rows.first, self._rng, trace)
 
     def _make(
         self,

@@ -172,7 +172,7 @@ class ImagePlan:
         timer.decode_s += perf_counter() - begin
         return self.finish(x, image, rng, out, timer)
 
-    def filler(self, rows: Array, rng: Rng, timer: StageTimer) -> Callable[[Any, int], Array | None] | None:
+    def filler(self, rows: Array, rng: Rng, timer: StageTimer) -> Callable[[Any, int], bool] | None:
         """Return a function that makes usual images in their rows, with few calls; None if the plan makes no such.
 
         Usual are JPEGs of known headers that fill their row, of a plan that only flips, and JPEGs and raw images whose
@@ -185,8 +185,8 @@ class ImagePlan:
             timer: as for `__call__`.
 
         Returns:
-            the function of the encoded image and the number of its row. It returns the row, or None for an image that
-            `__call__` must be called for, with the draws from their beginning.
+            the function of the encoded image and the number of its row. It returns False for an image that `__call__`
+            must be called for, with the draws from their beginning.
         """
         if (
             self._segments
@@ -200,59 +200,58 @@ class ImagePlan:
             return self._crop_filler(rows, self._flipper(rng, timer), rng, timer)
         return None
 
-    def _flipper(self, rng: Rng, timer: StageTimer) -> Callable[[Array, float], None] | None:
-        """Return a function that flips an image in its place, from a time on; None if the plan does not flip."""
-        if not self._flips:
-            return None
+    def _flipper(self, rng: Rng, timer: StageTimer) -> Callable[[Array], None]:
+        """Return a function that flips an image in its place."""
         import cv2
 
-        draw, flip, name, stage = rng.random, cv2.flip, self._names[self._stage], self._stage
+        draw, flip, name = rng.random, cv2.flip, self._names[self._stage] if self._flips else ""
         flips = [(p, each.axis) for p, each in self._flips]
 
-        def finish(image: Array, begin: float) -> None:
-            timer.stage = name
+        def finish(image: Array) -> None:
             for p, axis in flips:
                 if draw() < p:
+                    timer.stage = name
                     flip(image, axis, dst=image)
-            timer.transforms[stage] += perf_counter() - begin
 
         return finish
 
     def _decode_filler(
-        self, rows: Array, flip: Callable[[Array, float], None] | None, timer: StageTimer
-    ) -> Callable[[Any, int], Array | None]:
+        self, rows: Array, flip: Callable[[Array], None], timer: StageTimer
+    ) -> Callable[[Any, int], bool]:
         find, decode = self._reader.known.find, self._reader.decode_into
+        stage, staged = self._stage, bool(self._names)
         height, width = rows.shape[1:3]
         self._reader.timer = timer
         self._reader.measure(None, height, width)
 
-        def fill(data: Any, row: int) -> Array | None:
+        def fill(data: Any, row: int) -> bool:
             begin = perf_counter()
             header = find(data)
             if header is None:
-                return None
+                return False
             frame, orientation = header
             if orientation != 1 or frame.height != height or frame.width != width:
-                return None
+                return False
             out: Array = rows[row]
             if not decode(data, out, stops_early=not frame.restart_interval):
-                return None
+                return False
             timer.uncropped += 1
             now = perf_counter()
             timer.decode_s += now - begin
-            if flip is not None:
-                flip(out, now)
-            return out
+            if staged:
+                flip(out)
+                timer.transforms[stage] += perf_counter() - now
+            return True
 
         return fill
 
     def _crop_filler(
-        self, rows: Array, flip: Callable[[Array, float], None] | None, rng: Rng, timer: StageTimer
-    ) -> Callable[[Any, int], Array | None]:
+        self, rows: Array, flip: Callable[[Array], None], rng: Rng, timer: StageTimer
+    ) -> Callable[[Any, int], bool]:
         reader, decode_op, stage = self._reader, self._decode_op, self._stage
         raw, jpeg, name = reader.raw, reader.jpeg, self._names[stage]
 
-        def fill(data: Any, row: int) -> Array | None:
+        def fill(data: Any, row: int) -> bool:
             begin = perf_counter()
             image, pixels = None, raw(data)
             try:
@@ -263,9 +262,9 @@ class ImagePlan:
                     image = jpeg(data)
                     region = None if image is None else decode_op.decode(image, rng, None)
             except DecodeError:  # `__call__` raises it with the file's name
-                return None
+                return False
             if region is None:
-                return None
+                return False
             now = perf_counter()
             timer.decode_s += now - begin
             timer.stage = name
@@ -275,11 +274,9 @@ class ImagePlan:
                 decode_op.resize(region, out)
             elif (made := decode_op.finish(region, rng, out)) is not out:
                 out[...] = made
-            if flip is None:
-                timer.transforms[stage] += perf_counter() - now
-            else:
-                flip(out, now)
-            return out
+            flip(out)
+            timer.transforms[stage] += perf_counter() - now
+            return True
 
         return fill
 

@@ -38,7 +38,7 @@ from aioloader.jpeg.cut import Cut, RectangleDecoder, cut, harmless, scaled_size
 from aioloader.jpeg.frame import Frame, jpeg_orientation, read_frame
 from aioloader.jpeg.turbojpeg import library_path
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image, stored_box, upright
-from aioloader.transforms.raw import RAW_MAGIC, raw_image
+from aioloader.transforms.raw import RAW_MAGIC, read_raw_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -298,11 +298,12 @@ class LazyImageReader:
         if len(data) <= 8 or data[0] != _RAW_START:
             return None
         try:
-            pixels = raw_image(data)
+            height, width, channels, start = read_raw_header(data)
         except DecodeError:
             return None
-        height, width, channels = pixels.shape
-        return pixels if channels == self.channels and self._may_be_decoded(height, width) else None
+        if channels != self.channels or not self._may_be_decoded(height, width):
+            return None
+        return np.ndarray((height, width, channels), np.uint8, data, start)
 
     def decode_into(
         self, data: Any, out: Array, *, stops_early: bool, shrink: Mapping[str, int] | None = None

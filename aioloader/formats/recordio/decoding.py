@@ -19,7 +19,7 @@ from recordio import MAGIC, extract, payload_spans, unpack
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioloader.foundation.types import IntArray, ItemLocation
+    from aioloader.foundation.types import Array, IntArray, ItemLocation
 
 RECORD_FIELDS = struct.Struct("<IIIfQQ")
 """Part head (magic, flag and length), then the image header (number of labels, label, two ids)."""
@@ -118,13 +118,15 @@ class ImageRecordDecoder(ImageDecoder):
         usual = type(self).parse is ImageRecordDecoder.parse
         return (lambda data, nbytes: self.parse_part(data, nbytes)[0]) if usual else None
 
-    def parse_many(self, data: memoryview, start: IntArray, length: IntArray) -> list[tuple[Any, Any] | None]:
+    def parse_many(
+        self, data: memoryview, start: IntArray, length: IntArray
+    ) -> tuple[list[memoryview | None], list[Array]]:
         # A derived class may parse in another way.
         if type(self).parse is not ImageRecordDecoder.parse:
-            return []
+            return [], []
         inside = (start & 3 == 0) & (length >= RECORD_FIELDS.size) & (start + length <= len(data))
         if not inside.any():
-            return []
+            return [], []
         words = np.frombuffer(data, "<u4", len(data) // 4)
         heads = words[np.where(inside, start >> 2, 0)[:, None] + _WORDS_OF_FIELDS]
         size, flag = heads[:, 1].astype(np.int64), heads[:, 2].astype(np.int64)
@@ -147,5 +149,5 @@ class ImageRecordDecoder(ImageDecoder):
             wide = np.where(np.isfinite(value), value, 0.5).astype(np.float64)
             fit &= (wide == np.floor(wide)) & (wide >= least) & (wide < float(greatest + 1))
             labels = np.where(fit, wide, 0.0).astype(scalar)
-        places = zip(fit.tolist(), begin.tolist(), (start + 8 + size).tolist(), labels, strict=True)
-        return [(data[low:high], label) if usual else None for usual, low, high, label in places]
+        places = zip(fit.tolist(), begin.tolist(), (start + 8 + size).tolist(), strict=True)
+        return [data[low:high] if usual else None for usual, low, high in places], [labels]

@@ -51,12 +51,13 @@ def check(decoder: ImageRecordDecoder, records: list[bytes], gap: bytes = b"") -
     fused = decoder.fuse(())
     assert fused is not None
     assert fused.parses_many
-    together = fused.parse_many(data, start, length) or [None] * len(records)
-    assert len(together) == len(records)
-    for record, parsed in zip(records, together, strict=True):
-        if parsed is not None:
-            assert outcome(parsed) == parsed_alone(decoder, memoryview(record))
-    return [parsed is not None for parsed in together]
+    bodies, others = fused.parse_many(data, start, length)
+    if not bodies:
+        return [False] * len(records)
+    for record, body, label in zip(records, bodies, *others, strict=True):
+        if body is not None:
+            assert outcome((body, label)) == parsed_alone(decoder, memoryview(record))
+    return [body is not None for body in bodies]
 
 
 @with_cases("dtype", DTYPES)
@@ -95,8 +96,8 @@ def test_nothing_is_read_behind_the_data() -> None:
     fused = ImageRecordDecoder().fuse(())
     assert fused is not None
     start, length = np.array([0, 1 << 40, 40], np.int64), np.array([len(record)] * 3, np.int64)
-    parsed = fused.parse_many(memoryview(record), start, length)
-    assert [each is not None for each in parsed] == [True, False, False]
+    bodies, _ = fused.parse_many(memoryview(record), start, length)
+    assert [body is not None for body in bodies] == [True, False, False]
 
 
 def test_a_derived_class_parses_in_its_way() -> None:
