@@ -3,6 +3,7 @@
 
 static PyMethodDef *const tables[] = {
     draws_methods,
+    records_methods,
     resize_methods,
     scan_methods,
     splice_methods,

@@ -319,8 +319,9 @@ def payload_spans(
     fit &= (words[place] == MAGIC) & (size <= MAX_PAYLOAD) & (framed <= length)
     if not exact.all():
         # A length that damage made smaller is followed by bytes that are not a head.
-        behind = np.where(fit & (framed + HEAD_SIZE <= length), start + framed >> 2, 0)
-        fit &= exact | (words[behind] == MAGIC)
+        follows = fit & (framed + HEAD_SIZE <= length)
+        behind = np.where(follows, start + framed >> 2, 0)
+        fit &= exact | (follows & (words[behind] == MAGIC))
     return begin.tolist(), (begin + np.where(fit, size, 0)).tolist()
 
 

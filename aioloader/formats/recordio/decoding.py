@@ -14,6 +14,7 @@ import numpy as np
 from aioloader.abc import Decoder
 from aioloader.datasets.decoding import ImageDecoder, label_value, label_vector
 from aioloader.errors import IncompleteItemError
+from aioloader.foundation.native import native
 from recordio import MAGIC, extract, payload_spans, unpack
 
 if TYPE_CHECKING:
@@ -39,13 +40,17 @@ class RecordDecoder(Decoder[bytes]):
 
     def many(self, memory: memoryview | mmap.mmap, start: IntArray, length: IntArray) -> list[bytes | None]:
         """Return the payloads of records, None for those stored in several parts; see `Decoder.many`."""
+        payloads: list[bytes | None]
+        if native is not None:
+            payloads = native.copy_payloads(memory, np.ascontiguousarray(start), np.ascontiguousarray(length))
+            return payloads
         view = memoryview(memory)
         begin, end = payload_spans(view, start, length)
         sizes = set(map(operator.sub, end, begin))
         if len(sizes) == 1 and 0 < (nbytes := sizes.pop()) <= _MOST_TOGETHER:
             # Payloads of one size take 0.4 to 0.9 of the time as items of one array.
             items = np.ndarray((len(view) - nbytes) // 4 + 1, f"V{nbytes}", view, strides=4)
-            payloads: list[bytes | None] = items[start + (begin[0] - start[0]) >> 2].tolist()
+            payloads = items[start + (begin[0] - start[0]) >> 2].tolist()
             return payloads
         if type(memory) is mmap.mmap:
             return [memory[low:high] or None for low, high in zip(begin, end, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recordio
-from aioloader.formats.recordio.decoding import ImageRecordDecoder
+from aioloader.formats.recordio import decoding
+from aioloader.formats.recordio.decoding import ImageRecordDecoder, RecordDecoder
+from aioloader.foundation.native import native
 from aioloader.foundation.types import ItemLocation
 from tests.cases import with_cases
 
@@ -118,3 +121,33 @@ def test_damaged_records(bodies: list[bytes], data: Any) -> None:
             record[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
         records.append(bytes(record))
     check(ImageRecordDecoder(scalar_dtype="int16", first_label=data.draw(st.booleans())), records)
+
+
+@given(st.lists(st.binary(max_size=12), min_size=1, max_size=6), st.data())
+def test_payloads_are_the_same_without_the_compiled_part(payloads: list[bytes], data: Any) -> None:
+    if native is None:
+        pytest.skip("aioloader._native is not built")
+    parts = [framed(payload) for payload in payloads]
+    memory = bytearray(b"".join(parts))
+    memory[data.draw(st.integers(0, len(memory) - 1))] ^= data.draw(st.sampled_from([0, 1, 4, 0x20]))
+    ends = np.cumsum([len(part) for part in parts])
+    start = ends - [len(part) for part in parts] + data.draw(st.sampled_from([0, 0, 2]))
+    length = np.minimum(len(memory), ends + data.draw(st.sampled_from([-4, 0, 4, 8, 12]))) - start
+    found = []
+    for how in (native, None):
+        with mock.patch.object(decoding, "native", how):
+            found.append(RecordDecoder().many(memoryview(memory), start, np.maximum(length, 0)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.skipif(native is None, reason="aioloader._native is not built")
+def test_the_compiled_part_reads_only_the_memory() -> None:
+    assert native is not None
+    record = framed(b"abcd")
+    most = np.iinfo(np.int64).max
+    start, length = np.array([0, -4, 4, most - 3, 0, 0]), np.array([12, 12, 12, 12, most, -1])
+    assert native.copy_payloads(record, start, length) == [b"abcd", *[None] * 5]
+    assert native.copy_payloads(b"", start[:0], length[:0]) == []
+    for sizes in ((8, 16), (4, 4)):
+        with pytest.raises(ValueError, match="sizes do not fit each other"):
+            native.copy_payloads(record, *map(bytes, sizes))
