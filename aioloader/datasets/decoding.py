@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
+    from aioloader.abc import ByteDataset
     from aioloader.crop_index.lookup import FolderCrops, RecordCrops
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, ItemLocation, StageTimer
@@ -254,6 +255,20 @@ class ImageDecoder(Decoder[Any]):
         It is called with the beginning of an item and the bytes of the whole item, and raises what `parse_part` raises.
         """
         return None
+
+
+def parser_of(dataset: ByteDataset[Any]) -> ImageDecoder:
+    """Return the decoder of a dataset, whose `parse` returns encoded images.
+
+    Raises:
+        TypeError: it has no such method.
+    """
+    decoder = dataset.decoder
+    if not isinstance(decoder, ImageDecoder):
+        raise TypeError(
+            f"the decoder of {type(dataset).__name__} is no ImageDecoder: it returns no encoded images"
+        )
+    return decoder
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 
 from aioloader.abc import ByteDataset
+from aioloader.crop_index.layout import RECORDS, CropFiles
 from aioloader.datasets.base import Dataset
 from aioloader.datasets.bulk_items import samples_of
 from aioloader.errors import EmptyDatasetError, SpanTooShortError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from aioloader.abc import ByteSource, Decoder
-    from aioloader.crop_index.layout import CropFiles
     from aioloader.datasets.decoding import ImageDecoder
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray
@@ -173,8 +173,8 @@ class FileDataset(Dataset, ByteDataset[Any]):
         return None
 
     def crop_files(self) -> CropFiles:
-        """Return the files that have crop indexes."""
-        raise NotImplementedError
+        """Return the files that have crop indexes: none."""
+        return CropFiles(RECORDS, ())
 
     def crop_keys(self, indices: IntArray) -> tuple[IntArray, Array]:
         """Return the number of the file of each item in `crop_files`, and the item's key in the index of that file.

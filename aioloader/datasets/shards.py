@@ -183,6 +183,13 @@ def is_pattern(path: str) -> bool:
     return glob.has_magic(path) or has_braces(path)
 
 
+def files_of(path: str) -> list[str]:
+    """Return the files of a local data set: itself, or those of a folder at any depth, sorted."""
+    if not os.path.isdir(path):
+        return [path]
+    return sorted(os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+
+
 def pinned_paths(paths: Sequence[str]) -> Sequence[str]:
     """Return paths; in URLs of the Hugging Face Hub with the commits that their revisions have now.
 

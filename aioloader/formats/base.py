@@ -120,9 +120,9 @@ class Format:
             format needs no package.
         text: description for lists of what can be read; "": made of name and suffixes.
         noun: what its samples are called.
-        has_fields: its samples have named fields, which commands read from `FileDataset.as_shards`. False only in this
-            package: `inspect`, `verify` and `index` take other files without fields for record files.
-        is_folder: a data set is a folder, and not a list of files.
+        has_fields: its samples have named fields, which commands read from `FileDataset.as_shards`. False: they are
+            images with labels, and the format defines `inspect`, `collection` or both.
+        has_shards: a data set may be several files, which `open` takes; False: one path, that of a file or a folder.
         index: name of the file by which a folder is a data set; None: there is none.
         part_suffixes: of the files of its folders, which are not opened alone.
         packs_images: its files may be a packed copy of the images of the folder that they are in.
@@ -140,7 +140,7 @@ class Format:
     text: ClassVar[str] = ""
     noun: ClassVar[str] = "samples"
     has_fields: ClassVar[bool] = True
-    is_folder: ClassVar[bool] = False
+    has_shards: ClassVar[bool] = False
     index: ClassVar[str | None] = None
     part_suffixes: ClassVar[tuple[str, ...]] = ()
     packs_images: ClassVar[bool] = False
@@ -331,7 +331,11 @@ def usual_formats() -> list[Format]:
     """
     return sorted(
         _own(),
-        key=lambda each: (each.is_folder, each.is_folder and not each.has_fields, each.extra is not None),
+        key=lambda each: (
+            not each.has_shards,
+            not (each.has_shards or each.has_fields),
+            each.extra is not None,
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from aioloader.crop_index.reader import CropIndex
 from aioloader.datasets.fields import FieldKind
 from aioloader.datasets.resolve import version_at
 from aioloader.datasets.shard_tables import NumberKeys
+from aioloader.datasets.shards import files_of
 from aioloader.errors import CropIndexError
 from aioloader.foundation.types import StageTimer
 from aioloader.jpeg.frame import SOF2, read_frame
@@ -654,7 +655,7 @@ def _keys(dataset: ShardDataset) -> list[str]:
 def _nbytes(path: str) -> int:
     version = version_at(path)
     try:
-        return os.path.getsize(path) if version is None else version.nbytes
+        return sum(map(os.path.getsize, files_of(path))) if version is None else version.nbytes
     except FileNotFoundError:  # it is one of the damaged shards
         return 0
 

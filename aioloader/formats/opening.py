@@ -190,10 +190,8 @@ def _one_format(files: Sequence[str]) -> Recognized:
         named = ", ".join(f"{redact_url(file)!r} ({format.name})" for format, file in found.items())
         raise ValueError(f"the files have several formats, and a dataset has one: {named}")
     (format,) = found
-    whole = whole_of(files[0])
-    if whole is None:
-        return Recognized(format, tuple(files))
-    if len(files) > 1:
+    whole = whole_of(files[0]) or Recognized(format, tuple(files))
+    if len(files) > 1 and not whole.format.has_shards:
         raise _one_set(whole.paths[0], f"set in {whole.format.name}'s layout")
     return whole
 
@@ -201,7 +199,7 @@ def _one_format(files: Sequence[str]) -> Recognized:
 def whole_of(path: str) -> Recognized | None:
     """Return the data set that a local file is a part of, if that is a folder; else None."""
     for format in formats() if not is_url(path) else ():
-        paths = format.contains(path) if format.is_folder else None
+        paths = format.contains(path)
         if paths is not None:
             return Recognized(format, paths)
     return None
@@ -496,6 +494,12 @@ def _of_shards(folder: Folder, shards: dict[Format, list[str]], *, images: bool)
             images=images,
         )
     ((format, found),) = shards.items()
+    if len(found) > 1 and not format.has_shards:
+        raise AmbiguousPathError(
+            redact_url(folder.path),
+            [folder.at(name) for name in sorted(found)],
+            f"{len(found):,} {format.name} files, each of which is a data set",
+        )
     splits = by_split(found)
     if len(splits) > 1:
         counts = [f"{split or 'no split'}: {len(those):,}" for split, those in splits.items()]

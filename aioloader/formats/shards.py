@@ -1,4 +1,4 @@
-"""Files at the paths of a command line: record files, and shards whose samples have fields."""
+"""Files at the paths of a command line: record files, and data sets that their format opens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.datasets.shards import is_pattern, pinned_path, record_files
 from aioloader.errors import AmbiguousPathError, UnknownFormatError
-from aioloader.formats.base import RECORD_SUFFIX, folder_of_part, format_of_name, record_format
+from aioloader.formats.base import (
+    RECORD_SUFFIX,
+    folder_of_part,
+    format_of_name,
+    image_folder,
+    record_format,
+)
 from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.storage.urls import can_list, is_url, join, name_of, path_of, redact_url, suffix_of
 
@@ -75,7 +81,7 @@ def shard_name(name: str) -> tuple[str, int, int] | None:
 
 
 def recognize_shards(path: str) -> Recognized | None:
-    """Return format and files of the shards at a path; None for record files, folders of images and other files.
+    """Return format and files of a data set at a path; None for record files, folders of images and other files.
 
     Args:
         path: a file, a pattern or a folder, or its URL.
@@ -96,18 +102,15 @@ def recognize_shards(path: str) -> Recognized | None:
         if record_files_at(path):
             return None
         raise
-    return found if found.format.has_fields else None
+    is_other = found.format in (record_format(), image_folder()) or is_record_file(found.paths[0])
+    return None if is_other else found
 
 
 def _is_named_as_shard(name: str) -> bool:
     """Return True for the name of a shard, of one that is compressed as a whole, or of a part of a folder."""
     stem, suffix = os.path.splitext(name.lower())
-    named = (format_of_name(name), format_of_name(stem))
-    return (
-        any(each is not None and each.has_fields for each in named)
-        or suffix == ".tgz"
-        or folder_of_part(name) is not None
-    )
+    named = {format_of_name(name), format_of_name(stem)} - {None, record_format()}
+    return bool(named) or suffix == ".tgz" or folder_of_part(name) is not None
 
 
 def open_shards(found: Recognized, *, image: str | None = None, label: str | None = None) -> ShardDataset:
@@ -128,21 +131,18 @@ def open_shards(found: Recognized, *, image: str | None = None, label: str | Non
     return shards
 
 
-def shard_sets(
-    words: Sequence[str], *, image: str | None = None, label: str | None = None
-) -> tuple[list[ShardDataset], list[str]]:
-    """Separate words of a command line into shards of other formats than RecordIO, and all others.
+def shard_sets(words: Sequence[str]) -> tuple[list[Recognized], list[str]]:
+    """Separate words of a command line into data sets that `recognize_shards` returns, and all others.
 
     Args:
         words: files, patterns, folders, and URLs of them. All data sets of a folder count.
-        image, label: as for `open_shards`.
 
     Returns:
-        a dataset for the files of each format, and for each folder that is one; the other words, without repetitions.
+        the data set of all shards of a format, and each file or folder of a format without shards; the other words,
+        without repetitions.
 
     Raises:
-        FileNotFoundError: there is nothing at a path.
-        OSError, ValueError: as for `open_shards`.
+        FileNotFoundError, UnknownFormatError, AmbiguousPathError, OSError: as for `recognize_shards`.
     """
     files: dict[tuple[str, bool], list[Recognized]] = {}
     others: list[str] = []
@@ -152,14 +152,13 @@ def shard_sets(
         if not sets:
             others.append(word)
         for found in sets:
-            # The files of such a folder are read by its index.
-            name = found.paths[0] if found.format.is_folder else ""
+            name = "" if found.format.has_shards else found.paths[0]
             files.setdefault((f"{found.format.name} {name}", is_url(found.paths[0])), []).append(found)
-    datasets = []
-    for same in files.values():
-        paths = dict.fromkeys(path for found in same for path in found.paths)
-        datasets.append(open_shards(Recognized(same[0].format, tuple(paths)), image=image, label=label))
-    return datasets, others
+    merged = [
+        Recognized(same[0].format, tuple(dict.fromkeys(path for found in same for path in found.paths)))
+        for same in files.values()
+    ]
+    return merged, others
 
 
 def record_sets(words: Sequence[str], **options: Any) -> tuple[list[FileDataset], list[str]]:

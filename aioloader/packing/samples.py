@@ -12,10 +12,11 @@ import numpy as np
 
 from aioloader.abc import Decoder
 from aioloader.crop_index.layout import FOLDER
-from aioloader.datasets.decoding import ImageDecoder
+from aioloader.datasets.decoding import ImageDecoder, parser_of
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.datasets.resolve import fingerprint
+from aioloader.datasets.shards import files_of
 from aioloader.errors import SampleFormatError
 from aioloader.packing.lists import Listed, label_fault
 from aioloader.sample_index import shard_state
@@ -87,9 +88,7 @@ class Samples:
                 raise TypeError(
                     f"samples of {type(dataset).__name__} have an image and a label, and no other fields"
                 )
-            decoder = dataset.decoder
-            assert isinstance(decoder, ImageDecoder)
-            self._parts = _ParsedParts(decoder, labelled)
+            self._parts = _ParsedParts(parser_of(dataset), labelled)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -123,12 +122,12 @@ class Samples:
             return
         paths = self._dataset.crop_files().paths
         versions: Sequence[Any] = (None,) * len(paths)
-        if is_url(paths[0]):
+        if any(map(is_url, paths)):
             from aioloader.storage.remote.opening import describe_all
 
             versions = describe_all(paths)
         for path, version in zip(paths, versions, strict=True):
-            yield redact_url(path), shard_state(path, version)
+            yield redact_url(path), *(shard_state(each, version) for each in files_of(path))
 
     def mean_nbytes(self) -> int:
         """Return the approximate mean size of a sample in bytes."""

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 import numpy as np
 
-from aioloader.datasets.decoding import ImageDecoder
+from aioloader.datasets.decoding import parser_of
 from aioloader.errors import EmptyDatasetError, MissingFieldError, SpanTooShortError
 from aioloader.formats.base import PATTERN, files_text, folders_text
 from aioloader.formats.opening import Recognized, make_dataset, recognize
@@ -457,7 +457,7 @@ def _loader(
     found: Recognized, setting: Setting, batches: tuple[int, int, bool], names: dict[str, Any]
 ) -> AsyncDataLoader:
     loader = images(
-        found.paths[0] if found.format.is_folder else found.paths,
+        found.paths if found.format.has_shards else found.paths[0],
         *batches,
         **names,
         executor=setting.executor,
@@ -592,8 +592,7 @@ def _bare_images(found: Recognized, options: dict[str, Any]) -> tuple[int, list[
 
 def _encoded(dataset: FileDataset, positions: Sequence[int]) -> Iterator[bytes | Exception]:
     """Yield the encoded image of each sample, or the error of a sample that cannot be read."""
-    decoder = dataset.decoder
-    assert isinstance(decoder, ImageDecoder)
+    decoder = parser_of(dataset)
     source = dataset.open_source()
     try:
         for low in range(0, len(positions), _READ_TOGETHER):

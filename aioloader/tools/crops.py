@@ -40,7 +40,8 @@ from aioloader.datasets.resolve import version_at
 from aioloader.errors import CropIndexError, MissingFieldError
 from aioloader.formats.base import image_folder
 from aioloader.formats.foreign import IMAGE_SUFFIXES
-from aioloader.formats.shards import record_sets, shard_sets
+from aioloader.formats.opening import make_dataset
+from aioloader.formats.shards import open_shards, record_sets, shard_sets
 from aioloader.foundation.decodes import REFUSED
 from aioloader.jpeg.crop_entry import CropEntryError, check_entry
 from aioloader.loader.sync_loader import DataLoader
@@ -397,10 +398,17 @@ def index_crops(
         ValueError: `out` is a file, and there are several indexes to be written.
     """
     warn_if_slow()
-    found, others = shard_sets([each for each in paths if isinstance(each, str)], image=image)
+    found, others = shard_sets([each for each in paths if isinstance(each, str)])
     datasets, folders = record_sets(others, label=None, crop_index=None)
     datasets += [each for each in paths if not isinstance(each, str)]
-    datasets += found
+    datasets += [
+        open_shards(each, image=image) if each.format.has_fields else make_dataset(each, {}) for each in found
+    ]
+    unindexed = next((each for each in datasets if not each.crop_files().paths), None)
+    if unindexed is not None:
+        raise ValueError(
+            f"{type(unindexed).__name__} has no crop indexes, because it defines no crop_files()"
+        )
     chosen = None if out is None else os.path.expanduser(os.fspath(out))
     names = [path for dataset in datasets for path in dataset.crop_files().paths]
     count = len(dict.fromkeys((*names, *folders)))
@@ -696,7 +704,7 @@ def check_index(dataset: FileDataset, *, rebuild: bool = False, **options: Any) 
         OSError, SampleFormatError: the items cannot be found.
     """
     files = dataset.crop_files()
-    found = _opened(files.place(files.paths[0]), files.kind)
+    found = _opened(files.place(files.paths[0]), files.kind) if files.paths else None
     if not isinstance(found, CropIndex):
         return found
     items = keyed(dataset, _CheckDecoder(found, ImageFinder(dataset.image_decoder()), rebuild))

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG.format(
         scanned=in_words((each.name for each in scanned), "and"),
         complete="\nand ".join(
-            f"{each.name} {'folders' if each.is_folder else 'files'}" for each in complete
+            f"{each.name} {'files' if each.has_shards else 'folders'}" for each in complete
         ),
         repair=f"`aioloader repair` copies the valid records of a {RECORD_SUFFIX} file",
     )
@@ -105,14 +105,16 @@ def run(options: argparse.Namespace) -> int:
 
     def work() -> int:
         from aioloader.formats.opening import recognize
-        from aioloader.formats.shards import shard_sets
+        from aioloader.formats.shards import open_shards, shard_sets
 
         sets, others = shard_sets(options.files)
         if others and (options.json or options.remake):
             raise UsageError(f"--remake and --json cannot be used for the .idx of a {RECORD_SUFFIX} file")
         if options.out is not None and (sets or len(others) > 1):
             raise UsageError(f"--out can only be used with one {RECORD_SUFFIX} file, or with --crops")
-        code = _samples(sets, options) if sets else 0
+        shards = [open_shards(each) for each in sets if each.format.has_fields]
+        plain = [redact_url(path) for each in sets if not each.format.has_fields for path in each.paths]
+        code = _samples(shards, plain, options) if sets else 0
         for path in others:
             if os.path.isdir(path):
                 recognize(path)  # an error that describes a folder without a data set
@@ -125,11 +127,11 @@ def run(options: argparse.Namespace) -> int:
     return run_command(work)
 
 
-def _samples(sets: list[ShardDataset], options: argparse.Namespace) -> int:
+def _samples(sets: list[ShardDataset], plain: list[str], options: argparse.Namespace) -> int:
     from aioloader.observability.progress import ProgressBar
 
-    reports = []
-    count = sum(len(dataset.paths) for dataset in sets)
+    reports = [SampleIndexReport(path) for path in plain]
+    count = len(plain) + sum(len(dataset.paths) for dataset in sets)
     with ProgressBar("indexing", count, unit="shards") as bar:
         for dataset in sets:
             for report in index_all(dataset, remake=options.remake):

@@ -304,10 +304,12 @@ def _no_stage(label: str, total: int) -> Callable[[int], Any]:
 
 
 def _inspect(path: str, options: Options) -> Inspection:
-    shards = recognize_shards(path)
-    if shards is not None:
-        kind = f"{shards.format.name} {shards.format.noun}"
-        return inspect_shards(path, open_shards(shards), kind, options)
+    known = recognize_shards(path)
+    if known is not None:
+        if not known.format.has_fields:
+            return _of_format(known.format, path, known.paths, options)
+        kind = f"{known.format.name} {known.format.noun}"
+        return inspect_shards(path, open_shards(known), kind, options)
     files = record_files_at(path)
     if not files:
         path = pinned_path(path)

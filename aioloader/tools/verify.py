@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,11 +17,13 @@ from aioloader.datasets.decoding import decode_here
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.redecoded import own_extra
 from aioloader.datasets.resolve import version_at
+from aioloader.datasets.shards import files_of
 from aioloader.errors import SampleFormatError
 from aioloader.formats.base import RECORD_SUFFIX, format_of_name
 from aioloader.formats.inspection import fetch_each
+from aioloader.formats.opening import make_dataset
 from aioloader.formats.recordio.inspect import ValidImages, ValidRecords
-from aioloader.formats.shards import is_folder, record_files_at, shard_sets
+from aioloader.formats.shards import is_folder, open_shards, record_files_at, shard_sets
 from aioloader.foundation.native import absence, native
 from aioloader.storage.urls import name_of, redact_url
 from aioloader.tools.console import LateProgress, UsageError, failure_line, natural, read_progress
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.errors import SampleError
+    from aioloader.formats.opening import Recognized
     from aioloader.foundation.types import Array, ItemLocation
     from aioloader.tools.crops import CropCheck
 
@@ -271,18 +274,21 @@ def run(options: argparse.Namespace) -> int:
     from recordio.__main__ import run_command
 
     def work() -> int:
-        sets, words = shard_sets(options.files, image=options.image, label=options.label)
+        sets, words = shard_sets(options.files)
         files = find_files(words)
         if options.index is not None and (len(files) != 1 or sets):
             raise UsageError(f"--index can only be used with one {RECORD_SUFFIX} file")
         for path in files:
-            named = format_of_name(name_of(path))
-            if not is_folder(path) and (named is None or named.has_fields):
+            if not is_folder(path) and format_of_name(name_of(path)) is None:
                 format_at(path)  # an error that names the known formats if it is of none of them
             if is_folder(path) and not options.decode and not os.path.exists(folder_index(path)):
                 recognize(path)  # an error that describes the folder if there are no images in it
                 raise UsageError(f"{path} is a folder of images; use --decode to check them")
-        checked = [each for dataset in sets for each in verify_shards(dataset, options)]
+        for each in sets:
+            if not (each.format.has_fields or options.decode):
+                text = f"has the format {each.format.name}; use --decode to check its images"
+                raise UsageError(f"{redact_url(each.paths[0])} {text}")
+        checked = [facts for each in sets for facts in _verify_set(each, options)]
         checked += [_verify(path, options) for path in files]
         ok = all(facts["ok"] for facts in checked)
         if options.json:
@@ -320,11 +326,31 @@ def _verify(path: str, options: argparse.Namespace) -> dict[str, Any]:
         if folder.left_out and not options.json:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in folder.left_out.items())
             print(f"{name}: not read: {counts}")
+    _decode(dataset, name, facts, options)
+    return facts
+
+
+def _verify_set(found: Recognized, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Check the files of a data set as its format reads them; return the report of each."""
+    if found.format.has_fields:
+        return verify_shards(open_shards(found, image=options.image, label=options.label), options)
+    checked = []
+    for path in found.paths:
+        dataset = make_dataset(replace(found, paths=(path,)), {})
+        name = redact_url(path)
+        facts: dict[str, Any] = {"path": name, "ok": True}
+        _add_entries(dataset, name, facts, options)
+        _decode(dataset, name, facts, options)
+        checked.append(facts)
+    return checked
+
+
+def _decode(dataset: FileDataset, path: str, facts: dict[str, Any], options: argparse.Namespace) -> None:
+    """Decode the images of a file or folder, and add the result."""
     with LateProgress("decoding") as progress:
         progress.begin(len(dataset))
         checked = check(dataset, num_workers=options.num_workers, tick=progress.tick)
-    _add_images(checked, name, facts, options)
-    return facts
+    _add_images(checked, path, facts, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +501,7 @@ def check_shard(
     path = dataset.paths[number]
     try:
         version = version_at(path)
-        nbytes = os.path.getsize(path) if version is None else version.nbytes
+        nbytes = sum(map(os.path.getsize, files_of(path))) if version is None else version.nbytes
     except FileNotFoundError:
         missing = SampleFormatError("the data set names this file, and it is missing", path=redact_url(path))
         return ShardReport(redact_url(path), 0, 0, [missing])

@@ -22,7 +22,6 @@ class FolderFormat(Format):
     has_fields = False
     text = "folders with one sub-folder of images for each class"
     noun = "images"
-    is_folder = True
     folder_text = "a folder with one sub-folder per class"
 
     def dataset(self) -> type[ImageFolderDataset]:

@@ -23,7 +23,6 @@ class InsightFaceFormat(Format):
     name = "InsightFace"
     has_fields = False
     text = "InsightFace's folders (train.rec, train.idx, property)"
-    is_folder = True
     folder_text = "InsightFace's layout"
     no_packing = (
         "is a set in InsightFace's layout, whose header and identity records cannot be packed again: "

@@ -17,7 +17,6 @@ class MDSFormat(Format):
 
     name = "MDS"
     text = "MDS folders (index.json)"
-    is_folder = True
     index = INDEX_NAME
     part_suffixes = (".mds",)
     folder_text = "an MDS folder"

@@ -18,6 +18,7 @@ class ParquetFormat(Format):
     extra = "parquet"
     text = "Parquet files (.parquet)"
     noun = "rows"
+    has_shards = True
     pack_example = "train.parquet out --image img --label fine_label"
     requirements = (Requirement("Parquet", "pyarrow", "parquet"),)
 

@@ -22,6 +22,7 @@ class RecordIOFormat(Format):
     name = "RecordIO"
     suffixes = (RECORD_SUFFIX,)
     has_fields = False
+    has_shards = True
     text = "RecordIO files (.rec)"
     noun = "records"
     packs_images = True

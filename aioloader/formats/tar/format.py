@@ -19,6 +19,7 @@ class TarFormat(Format):
     name = "tar"
     suffixes = (".tar",)
     text = "tar files in WebDataset's layout (.tar)"
+    has_shards = True
     scanned = True
     pack_example = (
         "'train-*.tar' out --fields json,txt    images of WebDataset, unchanged, and out.fields.jsonl"

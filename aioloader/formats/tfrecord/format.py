@@ -19,6 +19,7 @@ class TFRecordFormat(Format):
     name = "TFRecord"
     suffixes = (".tfrecord", ".tfrecords", ".tfrec")
     text = "TFRecord files (.tfrecord, or names such as train-00000-of-01024)"
+    has_shards = True
     scanned = True
     requirements = (Requirement("checksums of TFRecord", "google-crc32c", "tfrecord"),)
 

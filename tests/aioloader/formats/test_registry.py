@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,12 @@ import pytest
 import aioloader
 from aioloader import cli
 from aioloader.datasets.files import FileDataset
-from aioloader.errors import SampleError, SampleFormatError, UnknownFormatError
+from aioloader.errors import AmbiguousPathError, SampleError, SampleFormatError, UnknownFormatError
 from aioloader.formats import EncodedDataset, Format, base, register
+from aioloader.formats.inspection import Inspection, Options
 from aioloader.tools import bench, view
+from aioloader.tools.inspect import inspect
+from aioloader.tools.verify import check_shard
 from tests.aioloader.service.images import jpeg
 from tests.cases import with_cases
 
@@ -117,6 +121,45 @@ def test_an_item_that_cannot_be_read_is_the_error_of_its_sample(box: Path) -> No
         assert batch[1].tolist() == [1, 3]
 
 
+def test_two_files_are_two_data_sets(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = box.with_name("more.box")
+    write(other, [(0, 0)])
+    assert cli.main(["verify", str(box), str(other)]) == 0
+    assert cli.main(["verify", str(box.parent)]) == 0
+    assert capsys.readouterr().out.count("valid") == 4
+    with pytest.raises(ValueError, match=r"data\.box' is a set in Box's layout, and a list or a pattern may"):
+        aioloader.open_dataset([box, other])
+    with pytest.raises(AmbiguousPathError, match="2 Box files, each of which is a data set"):
+        aioloader.open_dataset(box.parent)
+
+
+def test_a_folder_is_a_data_set(box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class CaseDataset(BoxDataset):
+        def __init__(self, path: str, **options: Any) -> None:
+            super().__init__(os.path.join(path, "data.json"), **options)
+            self.paths = (path,)
+
+    class CaseFormat(BoxFormat):
+        name = "Case"
+        suffixes = ()
+
+        def recognizes(self, path: str, head: bytes) -> bool:
+            return not head and os.path.exists(os.path.join(path, "data.json"))
+
+        def open(self, paths: Sequence[str], **options: Any) -> CaseDataset:
+            return CaseDataset(*paths, **options)
+
+    register(CaseFormat())
+    case = tmp_path / "case"
+    case.mkdir()
+    data = box.rename(case / "data.json")
+    assert check_shard(CaseDataset(str(case)), 0).nbytes == data.stat().st_size
+    assert inspect(case).nbytes == data.stat().st_size
+    assert cli.main(["pack", str(case), str(tmp_path / "out.rec")]) == 0
+    monkeypatch.setattr(bench, "default_settings", lambda cores: [bench.Setting("inline", 0)])
+    assert cli.main(["bench", str(case), "--seconds", "0.1", "--rounds", "1", "--size", "16"]) == 0
+
+
 def test_a_dataset_of_another_base_class_may_have_fields(box: Path) -> None:
     class Bundle(FileDataset):
         def __init__(self, path: str, **options: Any) -> None:
@@ -198,6 +241,91 @@ def test_every_command_works_on_it(
     assert cli.main(arguments) == 0
     output = "".join(capfd.readouterr())
     assert found in output
+
+
+class LidDataset(BoxDataset):
+    """Dataset whose samples have no named fields."""
+
+    def as_shards(self) -> None:  # type: ignore[override]
+        return None
+
+
+class LidFormat(BoxFormat):
+    name = "Lid"
+    suffixes = (".lid",)
+    has_fields = False
+    has_shards = True
+
+    def recognizes(self, path: str, head: bytes) -> bool:
+        return False
+
+    def open(self, paths: Sequence[str], **options: Any) -> FileDataset:
+        opened = [LidDataset(path, **options) for path in paths]
+        return opened[0]
+
+    def inspect(self, path: str, paths: Sequence[str], options: Options) -> Inspection:
+        return Inspection(path, "boxes with lids", len(paths), 0, 6)
+
+
+@pytest.fixture
+def lid(box: Path) -> Path:
+    """Register a format without fields, and write a file of it."""
+    register(LidFormat())
+    return box.rename(box.with_suffix(".lid"))
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "found"),
+    [
+        (["inspect"], 0, "boxes with lids"),
+        (["verify"], 2, "has the format Lid; use --decode to check its images"),
+        (["verify", "--decode", "--num-workers", "0"], 0, "6 images decoded, all valid"),
+        (["index"], 0, "no index is needed"),
+        (["index", "--crops", "--num-workers", "0"], 0, "data.lid.crops: "),
+        (["repair", "OUT"], 1, "has the format Lid"),
+        (["pack", "OUT"], 0, "6 records of 2 classes"),
+        (["view", "--export", "OUT"], 1, "has neither named fields nor collection()"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_every_command_asks_a_format_without_fields(
+    command: list[str],
+    code: int,
+    found: str,
+    lid: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = [str(tmp_path / "out.rec") if word == "OUT" else word for word in command[1:]]
+    assert run(command[0], lid, *words) == code
+    assert found in "".join(capfd.readouterr())
+
+
+def run(*words: object) -> object:
+    """Run a command; return its exit code."""
+    try:
+        return cli.main(list(map(str, words)))
+    except SystemExit as stopped:  # wrong usage
+        return stopped.code
+
+
+def test_a_dataset_may_have_no_crop_indexes(
+    lid: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LidDataset, "crop_files", FileDataset.crop_files)
+    assert run("index", "--crops", lid) == 2
+    assert "LidDataset has no crop indexes" in capsys.readouterr().err
+    assert run("verify", "--decode", "--num-workers", "0", lid) == 0
+    assert run("pack", lid, lid.with_suffix(".rec")) == 0
+
+
+@pytest.mark.parametrize("command", [["pack", "out.rec"], ["bench"]], ids=lambda command: command[0])
+def test_images_that_stay_encoded_need_their_decoder(
+    command: list[str], lid: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LidDataset, "decoder", lambda data, extra, location: bytes(data))
+    assert run(command[0], lid, *command[1:]) == 1
+    assert "the decoder of LidDataset is no ImageDecoder" in capsys.readouterr().err
 
 
 @with_cases(
