@@ -262,6 +262,8 @@ class ItemVersions:
     def of(cls, resolved: Resolved) -> ItemVersions:
         """Return the versions of the items of a base; local files are looked at, which may block."""
         n = len(resolved.base)
+        if isinstance(resolved.base, KeptItems):
+            return resolved.base._versions
         if resolved.joined_parts is not None:
             return cls._of_parts([resolve(part) for part in resolved.joined_parts])
         if resolved.base_kind != "bytes":
@@ -347,7 +349,7 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
     if resolved.base_kind != "bytes":
         parts.append(resolved.given)
     try:
-        pickled = cloudpickle.dumps(parts)
+        pickled = _pickled(parts)
         decoder = repr(resolved.decoder) if resolved.base_kind == "bytes" else ""
     except Exception as error:
         raise TypeError(
@@ -365,6 +367,14 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
     libraries = {each: _version_of(each) for each in _LIBRARIES}
     version = repr((__version__, sys.version_info[:2], libraries, stamps, sources, len(versions.identities)))
     return name.hexdigest()[:24], version
+
+
+def _pickled(value: Any) -> bytes:
+    """Return a pickle that is the same in each run: cloudpickle gives classes of the main script random numbers."""
+    pickled: bytes = cloudpickle.dumps(value)
+    for number in list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", ())):
+        pickled = pickled.replace(number.encode(), b"")
+    return pickled
 
 
 def _local(versions: ItemVersions) -> bool:

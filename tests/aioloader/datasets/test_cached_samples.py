@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
+import random
 import shutil
+import subprocess
+import sys
+import tarfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -284,3 +289,117 @@ def test_kept_sets_are_joined(photo_folder: Path, tmp_path: Path, executor: str)
     assert stats.kept_items is not None
     assert stats.kept_samples is not None
     assert 0 < stats.kept_samples < stats.kept_items
+
+
+SCRIPT = """
+import sys, numpy as np, aioloader
+
+class Squares:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        print("made", flush=True)
+        return np.full((2, 2), index * index)
+
+kept = aioloader.cache_samples(Squares(), "1MB", sys.argv[1])
+assert [int(kept[index][0, 0]) for index in range(4)] == [0, 1, 4, 9]
+"""
+
+
+def test_a_class_of_the_main_script_is_recognized_in_a_later_run(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(tmp_path / "kept")]
+    made = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert [text.count("made") for text in made] == [4, 0]
+
+
+# Transforms without draws, and with, for chains of a property test.
+PLAIN: list[Any] = [
+    transforms.Resize(40),
+    transforms.Resize((30, 50)),
+    transforms.CenterCrop(28),
+    transforms.Grayscale(3),
+    square,
+    turned,
+]
+DRAWN: list[Any] = [
+    transforms.RandomResizedCrop(20),
+    transforms.RandomCrop(18, padding=8),
+    transforms.RandomHorizontalFlip(),
+    transforms.ColorJitter(0.4, 0.4),
+    transforms.RandomErasing(0.5),
+    turned,
+]
+
+
+@pytest.fixture(scope="module")
+def formats(photo_folder: Path, photo_rec: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    parquet, table = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow").table
+    folder = tmp_path_factory.mktemp("formats")
+    photos = sorted(path for path in photo_folder.rglob("*") if path.is_file())
+    labels = [sorted(photo_folder.iterdir()).index(path.parent) for path in photos]
+    with tarfile.open(folder / "photos.tar", "w") as tar:
+        for number, (path, label) in enumerate(zip(photos, labels, strict=True)):
+            for name, data in ((path.suffix, path.read_bytes()), (".cls", str(label).encode())):
+                member = tarfile.TarInfo(f"{number:03}{name}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    images = [{"bytes": path.read_bytes(), "path": path.name} for path in photos]
+    parquet.write_table(table({"image": images, "label": labels}), folder / "photos.parquet")
+    return {
+        "folder": photo_folder,
+        "rec": photo_rec,
+        "tar": folder / "photos.tar",
+        "parquet": folder / "photos.parquet",
+    }
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 4)) for seed in range(60)]
+)
+def test_any_chain_has_the_same_batches(seed: int, formats: dict[str, Path], tmp_path: Path) -> None:
+    """Chains of a random length, kept at a random place, one rank of several, stopped at a batch and continued."""
+    rng = random.Random(seed)
+    kind = list(formats)[seed % 4]
+    executor = ["inline", "process", "thread", "fork"][(seed + seed // 4) % 4]
+    plain = kept = aioloader.open_dataset(formats[kind])
+    limit = rng.choice(["1GB", "1GB", "400kB"])
+    if rng.random() < 0.3:
+        plain = kept = plain.sample(rng.sample(range(len(plain)), 15))
+    before = rng.sample(PLAIN, rng.randrange(3))
+    for fn in before:
+        plain, kept = plain.transform_first(fn), kept.transform_first(fn)
+    kept = kept.cache_samples(limit, rng.choice([None, tmp_path]))
+    if rng.random() < 0.3:
+        plain, kept = plain.take(14), kept.take(14)
+    for fn in [*rng.sample(DRAWN, rng.randrange(3)), transforms.RandomResizedCrop(16)]:
+        plain, kept = plain.transform_first(fn), kept.transform_first(fn)
+    world = rng.choice([1, 2, 3])
+    options: Any = {
+        "batch_size": rng.randrange(2, 6),
+        "shuffle": rng.random() < 0.8,
+        "seed": seed,
+        "even": "pad",
+    }
+    options["shard"] = (rng.randrange(world), world)
+    with DataLoader(plain, **options, **pool(executor, 2)) as loader:
+        expected = [copies(loader) for _ in range(3)]
+    found: list[Any] = [[], [], []]
+    state, at = None, rng.randrange(1, len(expected[1]) + 1)
+    with DataLoader(kept, **options, **pool(executor, 2)) as loader:
+        found[0] = copies(loader)
+        for batch in loader:
+            found[1].append(tuple(map(np.array, batch)))
+            if len(found[1]) == at:
+                state = json.loads(json.dumps(loader.state_dict()))
+                break
+    with DataLoader(kept, **options, **pool(rng.choice(["inline", "thread"]), 1)) as loader:
+        loader.load_state_dict(state)
+        found[1] += copies(loader)
+        found[2] = copies(loader)
+    if at == len(expected[1]):  # the rest of an epoch that was whole is empty
+        assert len(found[1]) in (at, at + len(expected[2]))
+    for some, others in zip(found, expected, strict=True):
+        assert_same_leaves(some[: len(others)], others)
