@@ -370,7 +370,7 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
 
 
 def _pickled(value: Any) -> bytes:
-    """Return a pickle that is the same in each run: cloudpickle gives classes of the main script random numbers."""
+    """Return a pickle that is the same in each run: cloudpickle marks classes of the script with random numbers."""
     pickled: bytes = cloudpickle.dumps(value)
     for number in list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", ())):
         pickled = pickled.replace(number.encode(), b"")
@@ -651,6 +651,7 @@ class FusedKept(FusedDecoder[Any]):
             trace.decode_s += perf_counter() - begin
             return self._transform(sample, location, rng, out, trace)
         if extra["in_bytes"] and not len(data) and (file is None or file >= self._decoder.no_bytes):
+            self._file.discard(item)  # so that the loader does not take it for kept again
             raise IncompleteItemError("its kept sample can no longer be used")
         own = extra["own"] if "own" in extra.dtype.names else None if extra["in_bytes"] else item
         if location.path is None and file is not None and file < len(self._decoder.paths):

@@ -498,7 +498,7 @@ class SampleFile:
 
     def discard(self, item: int) -> None:
         """Discard a kept sample: it is made again in each epoch from now on."""
-        if self._row(item) is not _NO_ROW:
+        with contextlib.suppress(OSError):  # the file was cut, and the disk is full
             os.pwrite(self._fd, _STATE.pack(_DISCARDED), _TABLE_START + item * _ROW.size + _STATE_PLACE)
             os.pwrite(self._fd, os.urandom(8), _DISCARDS_PLACE)
 

@@ -291,6 +291,30 @@ def test_kept_sets_are_joined(photo_folder: Path, tmp_path: Path, executor: str)
     assert 0 < stats.kept_samples < stats.kept_items
 
 
+@pytest.mark.parametrize("executor", ["inline", "process"])
+@pytest.mark.parametrize("length", [None, 4096, 0])
+def test_a_table_that_is_damaged_between_epochs(
+    photo_rec: Path, tmp_path: Path, executor: str, length: int | None
+) -> None:
+    plain = aioloader.open_dataset(photo_rec)
+    kept = plain.cache_samples("1GB", tmp_path)
+    options: Any = {"batch_size": 4, "shuffle": True, "seed": 5, **pool(executor, 1)}
+    with (
+        DataLoader(kept.transform_first(CROP), **options) as loader,
+        DataLoader(plain.transform_first(CROP), **options) as expected,
+    ):
+        for _ in range(2):
+            assert_same(copies(loader), copies(expected))
+        (path,) = tmp_path.glob("samples-1-*-*")
+        size = path.stat().st_size if length is None else length
+        os.truncate(path, size if length is not None else 4096)
+        os.truncate(path, size)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SampleCacheWarning)
+            for _ in range(2):
+                assert_same(copies(loader), copies(expected))
+
+
 SCRIPT = """
 import sys, numpy as np, aioloader
 
