@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from aioloader.abc import Transform
 from aioloader.batchify.fields import collate_each
 from aioloader.batchify.stack import Part, new_array
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.pytree import flatten, unflatten
 from aioloader.foundation.validation import check_sync, require
 from aioloader.rng import Rng, default_rng
@@ -71,7 +72,7 @@ class Compose:
             require(callable(function), f"function {place} of Compose() cannot be called: {function!r}")
             check_sync(function, "Compose")
         self._collate = Part(collate)
-        self._changes = tuple(map(Part, changes))
+        self._changes = [(Part(function), implements(function, Transform)) for function in changes]
 
     def __call__(self, samples: Sequence[Any], /, *, rng: Rng | None = None) -> Any:
         """Collate, and change the batch.
@@ -88,9 +89,9 @@ class Compose:
         allocated = _Allocated(allocate)
         batch = self._collate.collate(samples, allocated, rng)
         lend = True  # no code of the caller might keep a reference to the arrays
-        for part in self._changes:
+        for part, is_transform in self._changes:
             function: Any = part.function
-            if isinstance(function, Transform):
+            if is_transform:
                 batch = function.apply(batch, rng, allocated.own(batch) if lend else None)
             else:
                 batch, lend = part(batch, rng), False

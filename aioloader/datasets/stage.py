@@ -12,7 +12,7 @@ import numpy as np
 from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.validation import accepts_rng, is_async
 from aioloader.rng import current_rng
-from aioloader.transforms.base import Compose, Transform, advise, bind, is_native
+from aioloader.transforms.base import advise, bind, is_native, moves_pixels, name_of
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
@@ -54,10 +54,10 @@ class Stage:
         self.takes_rng = accepts_rng(fn)
         self.fn = fn
         self.first = first
-        self.name = _name(fn)
+        self.name = name_of(fn)
         self.native = is_native(fn)
         self.concurrency = _calls_at_a_time(fn, self.name, self.native, concurrency)
-        self.looked = not (first and isinstance(fn, Transform))
+        self.looked = not (first and moves_pixels(fn))
 
     @property
     def is_async(self) -> bool:
@@ -119,9 +119,9 @@ class Stage:
         if len(shape) < 2 or all(isinstance(value, _LABELS) for value in others):
             return False
         # The import takes longer than all else that a loader does before it starts its workers.
-        from aioloader.transforms.boxes.base import moves_pixels, refers_to_pixels
+        from aioloader.transforms.boxes.base import refers_to_pixels
 
-        if not moves_pixels(self.fn) or not any(refers_to_pixels(value, *shape[:2]) for value in others):
+        if not any(refers_to_pixels(value, *shape[:2]) for value in others):
             return False
         warn_caller(
             f"{self.name} moves the pixels of the first element of each sample, and another element refers to "
@@ -181,14 +181,6 @@ def _calls_at_a_time(fn: Any, name: str, native: bool, concurrency: int | None) 
             f"concurrency is for async functions; {name} runs in the loader's workers, see num_workers"
         )
     return int(concurrency)
-
-
-def _name(fn: Any) -> str:
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    if isinstance(fn, Compose) and fn.transforms:
-        return " > ".join(_name(part) for part in fn.transforms)
-    return str(getattr(fn, "__name__", None) or type(fn).__name__)
 
 
 def stage_of_argument(dataset: object, transform: Callable[..., Any] | None) -> Stage | None:

@@ -9,12 +9,13 @@ A geometric transform, once drawn, is a `Motion`: what it does to pixels, masks 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -85,6 +86,8 @@ TransformCall: TypeAlias = Callable[[Any, Any, Any], Any]
 """(x, rng, out) -> result."""
 
 _HOME = __name__.partition(".")[0] + "."
+# Modules of transforms that move no pixel, so that boxes stay valid.
+_KEEPS_PLACES = {f"{__package__}.{name}" for name in ("blur", "color", "erasing", "tensor")}
 
 
 class Transform:
@@ -99,6 +102,11 @@ class Transform:
     """
 
     in_place: bool = False
+    # What other parts of the package ask: whether it has a `motion`, whether it takes boxes too, and which part of an
+    # image is enough to make the result of.
+    _geometric: bool = False
+    _takes_boxes: bool = False
+    _reads: Literal["crop", "rectangle", "resize"] | None = None
 
     def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
         """Return the transformed image.
@@ -129,6 +137,25 @@ class Transform:
     def _parts(self) -> Sequence[Any]:
         """Return the callables that this transform calls, for `is_native`."""
         return ()
+
+    def _chain(self) -> Sequence[Any] | None:
+        """Return the callables that it applies one after the other, if `_drawn`; None if it has another rule."""
+        return None
+
+    def _drawn(self, rng: Rng) -> bool:
+        """Return whether it is applied to a sample; takes the draw for this, and no others."""
+        return True
+
+    def _label(self) -> str:
+        """Return a name that says more than that of its class; "" without one."""
+        return ""
+
+    def _moves_pixels(self) -> bool:
+        """Return True if it may move pixels; see `moves_pixels`."""
+        parts = self._parts()
+        if parts or self._chain() is not None:
+            return any(map(moves_pixels, parts))
+        return self._geometric or self._takes_boxes or is_native(self)
 
     def _arguments(self) -> dict[str, Any]:
         """Return the values of the constructor's parameters by name, for `repr`."""
@@ -167,18 +194,52 @@ class BindingTransform(Transform):
         self._bind()
 
 
+class _Foreign(Transform):
+    """The transform that is asked in the place of another callable."""
+
+    def _moves_pixels(self) -> bool:
+        return False
+
+
+_FOREIGN = _Foreign()
+
+
+def as_transform(fn: Any) -> Transform:
+    """Return a transform itself, and for any other callable one that answers every question with the default."""
+    return fn if isinstance(fn, Transform) else _FOREIGN
+
+
 def is_native(fn: Any) -> TypeGuard[Transform]:
     """Return True if a callable is a transform of this package, all its parts included.
 
     Such a callable takes every draw from the `rng` that it is passed and keeps no reference to its input, so it needs
     no seeding of global generators and may be passed memory that is used again.
     """
-    return isinstance(fn, Transform) and _is_ours(fn) and all(is_native(part) for part in fn._parts())
+    known = as_transform(fn)
+    return known is fn and _is_ours(fn) and all(map(is_native, known._parts()))
 
 
 def _is_ours(fn: Any) -> bool:
     """Return True if the class of a callable is defined in this package."""
     return type(fn).__module__.startswith(_HOME)
+
+
+def keeps_places(fn: Any) -> bool:
+    """Return True if a callable is known to move no pixel."""
+    known = as_transform(fn)
+    return type(fn).__module__ in _KEEPS_PLACES or (known._takes_boxes and not known._moves_pixels())
+
+
+def moves_pixels(fn: Any) -> bool:
+    """Return True if a callable is a transform of this package, or derived from one, that may move pixels."""
+    return type(fn).__module__ not in _KEEPS_PLACES and as_transform(fn)._moves_pixels()
+
+
+def name_of(fn: Any) -> str:
+    """Return the name of a callable, for errors and statistics."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return as_transform(fn)._label() or str(getattr(fn, "__name__", None) or type(fn).__name__)
 
 
 def works_in_place(fn: Any) -> bool:
@@ -200,7 +261,8 @@ def bind(fn: Any) -> TransformCall:
     Raises:
         TypeError: `fn` is not callable.
     """
-    applies = type(fn).apply is not Transform.apply if isinstance(fn, Transform) else is_transform(fn)
+    ours = as_transform(fn) is fn
+    applies = type(fn).apply is not Transform.apply if ours else is_transform(fn)
     if applies:
         apply: TransformCall = fn.apply
         return apply if _is_ours(fn) else _with_draws(apply)
@@ -294,6 +356,12 @@ class Compose(BindingTransform):
     def _parts(self) -> Sequence[Any]:
         return self.transforms
 
+    def _chain(self) -> Sequence[Any]:
+        return self.transforms
+
+    def _label(self) -> str:
+        return " > ".join(map(name_of, self.transforms))
+
     def __repr__(self) -> str:
         lines = ",\n".join(repr(part) for part in self.transforms).replace("\n", "\n    ")
         return f"Compose([\n    {lines},\n])" if lines else "Compose([])"
@@ -334,13 +402,19 @@ class RandomApply(BindingTransform):
         self.in_place = works_in_place(self.transforms)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
-        return self._bound(x, rng, out) if rng.random() < self.p else x
+        return self._bound(x, rng, out) if self._drawn(rng) else x
 
     def out_spec(self, spec: ArraySpec | None) -> ArraySpec | None:
         return spec if spec == _out_spec(self.transforms, spec) else None
 
     def _parts(self) -> Sequence[Any]:
         return (self.transforms,)
+
+    def _chain(self) -> Sequence[Any]:
+        return (self.transforms,)
+
+    def _drawn(self, rng: Rng) -> bool:
+        return bool(rng.random() < self.p)
 
 
 class RandomChoice(BindingTransform):
@@ -566,6 +640,8 @@ class Motion:
 
 class GeometricTransform(Transform):
     """Base of transforms that move pixels. A subclass defines `motion`, from which all else follows."""
+
+    _geometric = True
 
     def motion(self, height: int, width: int, rng: Rng) -> Motion:
         """Draw a motion.

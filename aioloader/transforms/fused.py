@@ -570,19 +570,19 @@ def choose_decode_op(transforms: Sequence[Callable[..., Any]], scratch: Scratch)
         (operation, number of the transforms that it replaces).
     """
     first, second = [*transforms[:2], None, None][:2]
-    if _is_crop(first):
+    reads = _reads(first)
+    if reads == "crop":
         return _DecodeCrop(cast("Crop", first)), 1
-    if is_native(first) and isinstance(first, CropResize):
-        return _DecodeRectangle(first), 1
-    if is_native(first) and isinstance(first, Resize):
-        if _is_crop(second):
-            return _DecodeResized(first, cast("Crop", second), scratch), 2
-        return _DecodeResized(first, None, scratch), 1
+    if reads == "rectangle":
+        return _DecodeRectangle(cast("CropResize", first)), 1
+    if reads == "resize":
+        crop = cast("Crop", second) if _reads(second) == "crop" else None
+        return _DecodeResized(cast("Resize", first), crop, scratch), 1 if crop is None else 2
     return DecodeOp(), 0
 
 
-def _is_crop(fn: Any) -> bool:
-    return isinstance(fn, Crop) and is_native(fn)
+def _reads(fn: Any) -> str | None:
+    return fn._reads if is_native(fn) else None
 
 
 def table_length(transforms: Sequence[Callable[..., Any]]) -> int:

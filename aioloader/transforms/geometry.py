@@ -110,6 +110,8 @@ class Crop(GeometricTransform):
             argument: all interpolations are exactly OpenCV's.
     """
 
+    _reads = "crop"
+
     def __init__(
         self,
         size: int | Sequence[int],
@@ -336,6 +338,8 @@ class CropResize(GeometricTransform):
         ValueError: a number is out of its range, or the rectangle, when it is applied, is not inside the image.
     """
 
+    _reads = "rectangle"
+
     def __init__(
         self,
         top: int,
@@ -416,6 +420,8 @@ class Resize(GeometricTransform):
     Raises:
         ValueError: an argument is not allowed.
     """
+
+    _reads = "resize"
 
     def __init__(
         self,

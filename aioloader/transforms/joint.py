@@ -9,19 +9,16 @@ import numpy as np
 
 from aioloader.foundation.caller import warn_caller
 from aioloader.rng import Rng, default_rng
-from aioloader.transforms.base import Compose, GeometricTransform, RandomApply, Transform, bind, check_image
+from aioloader.transforms.base import Transform, as_transform, bind, check_image, keeps_places, moves_pixels
 from aioloader.transforms.boxes.base import (
     BOXES,
     KEYPOINTS,
     MASKS,
     PLACES,
     TARGETS,
-    ImageOnly,
     as_boxes,
     boxes_after,
-    keeps_places,
     move_points,
-    moves_pixels,
     refers_to_pixels,
 )
 
@@ -75,7 +72,7 @@ class JointCompose(Transform):
         per_box: str | Sequence[str] = _PER_BOX,
         keep: str | Sequence[str] = (),
     ) -> None:
-        self.transforms = tuple(inner for part in transforms for inner in _flat(part))
+        self.transforms = tuple(transforms)
         for part in self.transforms:
             _check_part(part)
         if not 0.0 <= min_coverage < 1.0:
@@ -128,19 +125,18 @@ class JointCompose(Transform):
             )
 
     def _step(self, part: Any, sample: dict[str, Any], rng: Rng) -> None:
-        if isinstance(part, RandomApply):
-            if rng.random() < part.p:
-                for inner in _flat(part.transforms):
-                    self._step(inner, sample, rng)
-        elif isinstance(part, GeometricTransform):
+        chain = part._chain()
+        if chain is not None:
+            for inner in chain if part._drawn(rng) else ():
+                self._step(inner, sample, rng)
+        elif part._geometric:
             image = check_image(sample["image"], type(part).__name__)
             height, width = image.shape[:2]
             motion = part.motion(height, width, rng)
             sample["image"] = motion.move_image(image, None)
             self._move_targets(sample, motion, (height, width))
         else:
-            call = part.transform if isinstance(part, ImageOnly) else part
-            sample["image"] = bind(call)(sample["image"], rng, None)
+            sample["image"] = bind(part)(sample["image"], rng, None)
 
     def _move_targets(self, sample: dict[str, Any], motion: Motion, size: tuple[int, int]) -> None:
         """Move the targets of an image of `size`, (height, width)."""
@@ -208,21 +204,16 @@ def _has_rows(value: Any, count: int) -> bool:
 
 
 def _check_part(part: Any) -> None:
-    if isinstance(part, RandomApply):
-        for inner in _flat(part.transforms):
+    known = as_transform(part)
+    chain = known._chain()
+    if chain is not None:
+        for inner in chain:
             _check_part(inner)
-    elif not isinstance(part, (GeometricTransform, ImageOnly)) and not keeps_places(part):
+    elif not known._geometric and not keeps_places(part):
         raise TypeError(
             f"JointCompose: it is not known whether {part!r} moves pixels; use a transform of aioloader.transforms, or "
             "boxes.ImageOnly(...) if it moves none"
         )
-
-
-def _flat(part: Any) -> list[Any]:
-    """Return the transforms of a chain, or the one transform."""
-    if isinstance(part, Compose):
-        return [inner for each in part.transforms for inner in _flat(each)]
-    return [part]
 
 
 def shaped(value: Any) -> Array:

@@ -17,7 +17,7 @@ from aioloader.foundation.types import Array, StageTimer
 from aioloader.loader.images import image_chain
 from aioloader.rng import Rng
 from aioloader.transforms import boxes as box_transforms
-from aioloader.transforms.boxes.base import BoxTransform
+from aioloader.transforms.base import as_transform
 from aioloader.viewer.rendering import RenderedImage, as_file, box_table
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Draws:
         self._pipelines = {each.name: each for each in _presets(size)}
         if custom is not None:
             transform, name = custom
-            stage = Stage(transform, first=not isinstance(transform, BoxTransform))
+            stage = Stage(transform, first=not as_transform(transform)._takes_boxes)
             about = f"the transform {name} of the command line"
             self._pipelines["custom"] = Pipeline("custom", name, about, stage)
 

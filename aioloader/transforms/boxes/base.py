@@ -6,22 +6,22 @@ Boxes are (n, 4 + k), floating: xmin, ymin, xmax, ymax and k columns that are ke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from aioloader.rng import Rng, default_rng
-from aioloader.transforms import blur, color, erasing, tensor
 from aioloader.transforms.base import (
     BindingTransform,
     GeometricTransform,
     Transform,
+    as_transform,
     bind,
     check_image,
     check_probability,
-    is_native,
+    keeps_places,
+    moves_pixels,
 )
-from aioloader.transforms.base import Compose as Chain
 from aioloader.transforms.pillow import is_pillow_image
 
 if TYPE_CHECKING:
@@ -208,8 +208,6 @@ def boxes_after(boxes: Array, motion: Motion, min_coverage: float = 0.0) -> tupl
     return _clipped(moved, rectangle)[kept], kept
 
 
-# Modules of transforms that move no pixel, so that boxes stay valid.
-_IN_PLACE = (blur.__name__, color.__name__, erasing.__name__, tensor.__name__)
 _NO_BOXES = np.zeros((0, 4), np.float32)
 
 MASKS = ("mask", "masks", "segmentation")
@@ -235,6 +233,8 @@ class BoxTransform(Transform):
     altered, the result may be a view of it, and all draws are taken from ``rng``, in the same order with and without
     boxes unless the class documents otherwise.
     """
+
+    _takes_boxes = True
 
     def __call__(self, x: Any, boxes: Any = None, /, *rest: Any, rng: Rng | None = None) -> Any:
         """Return the transformed image and boxes.
@@ -296,6 +296,9 @@ class ImageOnly(BoxTransform, BindingTransform):
     def _parts(self) -> Sequence[Any]:
         return (self.transform,)
 
+    def _moves_pixels(self) -> bool:
+        return False
+
 
 class Moved(BoxTransform):
     """A geometric transform of images, applied to the image and the boxes. Draws: those of the transform.
@@ -327,21 +330,6 @@ class Moved(BoxTransform):
     def _arguments(self) -> dict[str, Any]:
         own = {"transform": self.transform, "min_coverage": self.min_coverage}
         return own if type(self) is Moved else {**self.transform._arguments(), **own}
-
-
-def keeps_places(fn: Any) -> bool:
-    """Return True if a callable is known to move no pixel."""
-    return type(fn).__module__ in _IN_PLACE
-
-
-def moves_pixels(fn: Any) -> bool:
-    """Return True if a callable is a transform of this package that may move pixels."""
-    if not isinstance(fn, Transform) or isinstance(fn, ImageOnly) or keeps_places(fn):
-        return False
-    parts = fn._parts()
-    if isinstance(fn, (Compose, RandomApply, Chain)) or (parts and not isinstance(fn, BoxTransform)):
-        return any(map(moves_pixels, parts))
-    return isinstance(fn, (BoxTransform, GeometricTransform)) or is_native(fn)
 
 
 def refers_to_pixels(value: Any, height: int, width: int) -> bool:
@@ -392,9 +380,10 @@ def _check_elements(name: str, image: Array, boxes: Any, *rest: Any) -> None:
 
 
 def _part(fn: Any, name: str) -> BoxTransform:
-    if isinstance(fn, BoxTransform):
-        return fn
-    if isinstance(fn, GeometricTransform):
+    known: Any = as_transform(fn)
+    if known._takes_boxes:
+        return cast("BoxTransform", fn)
+    if known._geometric:
         return Moved(fn)
     if keeps_places(fn):
         return ImageOnly(fn)
@@ -425,6 +414,9 @@ class Compose(BoxTransform):
 
     def _parts(self) -> Sequence[Any]:
         return self.transforms
+
+    def _moves_pixels(self) -> bool:
+        return any(map(moves_pixels, self.transforms))
 
     def __repr__(self) -> str:
         return f"Compose([{', '.join(map(repr, self.transforms))}])"
