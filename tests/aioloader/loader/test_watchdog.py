@@ -228,14 +228,22 @@ def test_values_that_are_no_time_are_refused(value):
         DataLoader([1], 1, stall_timeout=value)
 
 
+VIEW = EpochView(
+    wanted=True, batch=0, stage="work", indices=(0, 1, 2, 3), under_way={0: "work"}, ready=0, prefetch=1
+)
+QUEUES = dict.fromkeys(
+    ("batches", "chunks_queued", "memory_bytes", "memory_held_bytes", "memory_limit_bytes"), 0
+)
+
+
+def test_samples_are_outstanding_that_workers_have_for_the_batch_or_for_one_that_they_do_not_know():
+    held = {0: (1,), None: (2,), 1: (3,)}
+    workers = [WorkerState("a", "working", batch, outstanding=rows) for batch, rows in held.items()]
+    assert report(VIEW, 30.0, workers, QUEUES)[1]["outstanding"] == [1, 2]
+
+
 def test_a_report_says_why_a_worker_may_start_slowly():
-    view = EpochView(
-        wanted=True, batch=0, stage="work", indices=(0,), under_way={0: "work"}, ready=0, prefetch=1
-    )
-    queues = dict.fromkeys(
-        ("batches", "chunks_queued", "memory_bytes", "memory_held_bytes", "memory_limit_bytes"), 0
-    )
-    text = report(view, 30.0, [WorkerState("process 7", "starting")], queues)[0]
+    text = report(VIEW, 30.0, [WorkerState("process 7", "starting")], QUEUES)[0]
     assert (
         "process 7: starting: it imports the program's modules, which takes long where other programs use"
         in text

@@ -124,8 +124,8 @@ MODES = ["constant", "edge", "reflect", "symmetric"]
 
 @with_cases("mode", MODES)
 @with_cases("fill", [0, 200, (1, 2, 3)], ids=str)
-@with_cases("padding", [3, (1, 2), (4, 1, 3, 2), (0, 30, 0, 0), [0, 0, 25, 0]], ids=str)
-@with_cases("size", [(8, 9), (14, 15)], ids=str)
+@with_cases("padding", [3, (1, 2), (4, 1, 3, 2), (0, 30, 0, 0), [0, 0, 25, 0], [0, 0, 4, 0]], ids=str)
+@with_cases("size", [(8, 9), (14, 15), (8, 17)], ids=str)
 def test_padding_is_as_if_the_whole_image_were_padded(size, padding, fill, mode):
     x = image(12, 15)
     transform = RandomCrop(size, padding, fill=fill, padding_mode=mode)
