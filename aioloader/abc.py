@@ -111,6 +111,15 @@ class Decoder(Generic[T_co]):
         """Return True if code of the caller runs in it, which may draw from global random generators."""
         return False
 
+    @property
+    def shareable(self) -> bool:
+        """Return True if it knows no files, so that an equal decoder of another dataset can take its place."""
+        return True
+
+    def as_images(self) -> Any:
+        """Return the decoder itself if it is an `aioloader.datasets.decoding.ImageDecoder`, else None."""
+        return None
+
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> T_co:
         """Make a sample.
 

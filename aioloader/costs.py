@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from aioloader.abc import SizedProcessor
-from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import DecodeError, IncompleteItemError, SampleError
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.types import WHOLE_FILE, Spans
 from aioloader.transforms.formats import orientation_may_follow, read_header
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aioloader.abc import ByteDataset, ByteSource, MapDataset
+    from aioloader.datasets.decoding import ImageDecoder
     from aioloader.foundation.types import IntArray
     from aioloader.transforms.formats import ImageHeader
 
@@ -114,8 +115,8 @@ def image_sizes(dataset: MapDataset[Any], *, damaged: tuple[int, int] | None = N
 
 
 def _counting(cost: SizedProcessor | Callable[[int, int], int]) -> Callable[[int, int], int]:
-    if not isinstance(cost, SizedProcessor):
-        return cost
+    if not implements(cost, SizedProcessor):
+        return cast("Callable[[int, int], int]", cost)
     processor = cost
 
     def tokens(height: int, width: int) -> int:
@@ -131,21 +132,21 @@ class _Headers:
         resolved = resolve(dataset)
         self._name = type(dataset).__name__
         self._count = len(dataset)
-        base = resolved.base
-        if resolved.base_kind != "bytes" or not isinstance(base.decoder, ImageDecoder):
+        decoder = resolved.decoder.as_images() if resolved.base_kind == "bytes" else None
+        if decoder is None:
             raise TypeError(
                 f"the samples of {self._name} are not images and labels from files, so their headers cannot be read: "
                 "pass an array of your own with the cost of each sample to BudgetBatchSampler"
             )
-        self._base: ByteDataset[Any] = base
-        self._decoder: ImageDecoder = base.decoder
+        self._base: ByteDataset[Any] = resolved.base
+        self._decoder: ImageDecoder = decoder
         self._remap = resolved.remap
         source = resolved.open_source()
         if not source.fetches:
             source.close()
             raise TypeError(f"the byte source of {self._name} lacks fetch(), see aioloader.abc.ByteSource")
         self._source: ByteSource = source
-        self._parse_head = base.decoder.head_parser()
+        self._parse_head = decoder.head_parser()
         # The beginnings of items; None where items are read whole.
         self._heads = None if self._parse_head is None else source.ranges()
 

@@ -67,7 +67,7 @@ class Derived(Generic[T]):
         return self if instance is None else self._compute(instance)
 
 
-class Dataset(Generic[T_co]):
+class Dataset(View, Generic[T_co]):
     """Base class of datasets. A subclass defines ``__getitem__`` and ``__len__``.
 
     For type checkers, ``Dataset[T]`` is a dataset of samples of type T; without a type they are Any.
@@ -218,15 +218,11 @@ class Dataset(Generic[T_co]):
         Raises:
             Exception: the exception of ``dataset[index]`` or of a transform, unchanged.
         """
-        parts = self.view_parts() if isinstance(self, View) else None
+        parts = self.view_parts()
         if parts is None:
             return await _in_thread(self.__getitem__, index)
         place = index if parts.indices is None else int(parts.indices[operator.index(index)])
-        # The dataset below may be any object with ``__getitem__``.
-        below, stage = parts.parent, parts.stage
-        sample = await (
-            below.get(place) if isinstance(below, Dataset) else _in_thread(below.__getitem__, place)
-        )
+        sample, stage = await _item(parts.parent, place), parts.stage
         if stage is None:
             return sample
         if stage.is_async:
@@ -294,7 +290,7 @@ class Dataset(Generic[T_co]):
         return IndexedView(self, np.where(indices < 0, indices + length, indices).astype(np.int64))
 
 
-class IndexedView(View, Dataset):
+class IndexedView(Dataset):
     """Selection of samples of another dataset, in any order.
 
     Args:
@@ -328,7 +324,7 @@ class IndexedView(View, Dataset):
         return _class_names(self._parent)
 
 
-class TransformedView(View, Dataset):
+class TransformedView(Dataset):
     """Dataset that applies a transform to every sample of another dataset.
 
     Args:
@@ -406,7 +402,13 @@ async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
     return await to_thread.run_sync(fn, *args)
 
 
-class SimpleDataset(View, Dataset[T_co]):
+async def _item(dataset: MapDataset[Any], index: int) -> Any:
+    """Return an item of a dataset of any class."""
+    found = dataset.get(index) if isinstance(dataset, Dataset) else _in_thread(dataset.__getitem__, index)
+    return await found
+
+
+class SimpleDataset(Dataset[T_co]):
     """Dataset over an object with a length and items, such as a list.
 
     Args:
@@ -430,7 +432,7 @@ class SimpleDataset(View, Dataset[T_co]):
         return len(self._data)
 
 
-class ConcatDataset(View, Dataset[T_co]):
+class ConcatDataset(Dataset[T_co]):
     """Several datasets, one behind the other, as torch's class of this name: ``first + second`` makes one too.
 
     A loader reads and decodes the items of each part as if it were alone: order, shards, resume, errors, caches, crop
@@ -525,8 +527,7 @@ class ConcatDataset(View, Dataset[T_co]):
     async def get(self, index: int) -> Any:
         """Return the sample ``dataset[index]``; see `Dataset.get`."""
         number, place = self._locate(index)
-        part = self.datasets[number]
-        return await (part.get(place) if isinstance(part, Dataset) else _in_thread(part.__getitem__, place))
+        return await _item(self.datasets[number], place)
 
     def labels(self) -> Array:
         """Return the labels of all parts; see `Dataset.labels`."""
@@ -538,7 +539,7 @@ class ConcatDataset(View, Dataset[T_co]):
         return first if all(names == first for names in others) else []
 
 
-class CachedSamples(View, Dataset[T_co]):
+class CachedSamples(Dataset[T_co]):
     """Dataset that keeps the samples of another one; see `cache_samples` for arguments and errors."""
 
     def __init__(

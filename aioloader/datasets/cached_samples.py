@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import numpy as np
 
-from aioloader.abc import ByteDataset, Decoder, FusedDecoder, StreamDataset
+from aioloader.abc import ByteDataset, Decoder, FusedDecoder
 from aioloader.datasets.decoding import FusedImages
-from aioloader.datasets.joined import ItemDecoder, files_of
+from aioloader.datasets.joined import ItemDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE, TO_KEEP, WHOLE
@@ -63,14 +63,15 @@ class KeptItems(ByteDataset[Any]):
     def __init__(
         self, dataset: MapDataset[Any], limit: int | str, folder: str | os.PathLike[str] | None = None
     ) -> None:
-        if isinstance(dataset, StreamDataset) or not hasattr(dataset, "__len__"):
+        resolved = resolve(dataset) if hasattr(dataset, "__len__") else None
+        if resolved is None or resolved.base_kind == "stream":
             raise TypeError(
                 f"cache_samples() needs a dataset with __len__ and __getitem__, got {type(dataset).__name__}"
             )
         self.below: MapDataset[Any] = dataset
         self._limit = parse_nbytes(limit, "limit")
         self._folder = None if folder is None else os.path.abspath(os.path.expanduser(os.fspath(folder)))
-        self._resolved = resolved = resolve(dataset)
+        self._resolved = resolved
         for stage in resolved.stages:
             if stage.is_async:
                 raise TypeError(
@@ -78,7 +79,7 @@ class KeptItems(ByteDataset[Any]):
                 )
         refuse_draws(resolved)
         # The file number of items without bytes; above those of all other files.
-        self.no_bytes = files_of(resolved.base)
+        self.no_bytes = resolved.files
         self.files = self.no_bytes + 1
         self._stages: tuple[Any, ...] = resolved.stages
         # Made now, so that a fork of this process has it too.

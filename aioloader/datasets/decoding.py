@@ -191,6 +191,13 @@ class ImageDecoder(Decoder[Any]):
     crops: RecordCrops | FolderCrops | None = field(default=None, kw_only=True, compare=False, repr=False)
     labelled: bool = field(default=True, kw_only=True)
 
+    @property
+    def shareable(self) -> bool:
+        return self.crops is None
+
+    def as_images(self) -> ImageDecoder:
+        return self
+
     def __call__(self, data: memoryview, extra: Any, location: ItemLocation) -> Any:
         """Return the image, as `decode_image`, and the label."""
         body, label = self.parse(data, extra, location)
@@ -263,8 +270,8 @@ def parser_of(dataset: ByteDataset[Any]) -> ImageDecoder:
     Raises:
         TypeError: it has no such method.
     """
-    decoder = dataset.decoder
-    if not isinstance(decoder, ImageDecoder):
+    decoder: ImageDecoder | None = dataset.decoder.as_images()
+    if decoder is None:
         raise TypeError(
             f"the decoder of {type(dataset).__name__} is no ImageDecoder: it returns no encoded images"
         )

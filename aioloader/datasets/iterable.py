@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
@@ -23,6 +23,7 @@ from aioloader.abc import StreamDataset
 from aioloader.datasets.stage import Stage
 from aioloader.errors import NotResumableError
 from aioloader.foundation.concurrency import Notification, loop_notifier
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.validation import whole_number
 from aioloader.rng import CHOICE_DOMAIN, Rng, default_rng
@@ -187,7 +188,6 @@ async def shuffled(samples: AsyncIterator[Any], size: int, seed: int, epoch: int
         yield sample
 
 
-@runtime_checkable
 class ResumableSource(Protocol):
     """Source of samples that can save and restore its position."""
 
@@ -344,7 +344,7 @@ class IterableDataset(StreamDataset):
 
     @property
     def _has_state(self) -> bool:
-        return isinstance(self.source, ResumableSource)
+        return implements(self.source, ResumableSource)
 
     # -- one epoch -----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from aioloader.abc import (
     MapDataset,
     PartialReads,
 )
-from aioloader.datasets.decoding import PARTS, ImageDecoder
+from aioloader.datasets.decoding import PARTS
 from aioloader.datasets.resolve import Resolved, resolve
 from aioloader.foundation.types import Array, IntArray, ItemLocation, PartialItems, Spans
 from aioloader.rng import current_rng, default_rng
@@ -99,6 +99,7 @@ class ItemDecoder(Decoder[Any]):
     """
 
     foreign = True
+    shareable = False
 
     dataset: MapDataset[Any]
 
@@ -249,14 +250,7 @@ class FusedParts(FusedDecoder[Any]):
 def common_decoder(decoders: Sequence[Decoder[Any]]) -> Decoder[Any] | None:
     """Return the one decoder that makes the items of all parts, and knows no files; None if there is none."""
     first = decoders[0]
-    if isinstance(first, ItemDecoder):
-        return None
-    for decoder in decoders:
-        if isinstance(decoder, ImageDecoder) and decoder.crops is not None:
-            return None
-        if decoder != first:
-            return None
-    return first
+    return first if all(each.shareable and each == first for each in decoders) else None
 
 
 def joined_extras(parts: Sequence[Array | None]) -> tuple[list[str | None], np.dtype[Any]]:
@@ -283,11 +277,6 @@ def joined_extras(parts: Sequence[Array | None]) -> tuple[list[str | None], np.d
 
 
 _FEW_PATHS = 64
-
-
-def files_of(base: Any) -> int:
-    """Return `ByteDataset.files` of a base of any kind."""
-    return base.files if isinstance(base, ByteDataset) else ByteDataset.files
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +348,7 @@ class JoinedItems(ByteDataset[Any]):
                     )
         self._length = int(starts[-1])
         self._starts = np.asarray(starts[:-1], np.int64)
-        widths = [files_of(each.base) for each in resolved]
+        widths = [each.files for each in resolved]
         self.files = sum(widths)
         self._numbers = FileNumbers(np.cumsum([0, *widths])[:-1].tolist())
         self._paths: list[tuple[str, ...]] = [()] * len(self._parts)

@@ -111,11 +111,11 @@ class ViewParts(NamedTuple):
 
 
 class View:
-    """Base of datasets over another one that a loader can decompose."""
+    """Dataset that may be over another one, and that a loader can decompose then."""
 
     def view_parts(self) -> ViewParts | None:
-        """Return the dataset below and the difference to it; None if only ``__getitem__`` knows the difference."""
-        raise NotImplementedError
+        """Return the dataset below and the difference to it; None without one, or if only ``__getitem__`` knows it."""
+        return None
 
 
 class ForeignByteSource(ByteSource):
@@ -288,6 +288,11 @@ class Resolved:
             self.base.joined_parts if self.base_kind == "bytes" else None
         )
         return parts
+
+    @property
+    def files(self) -> int:
+        """Return `ByteDataset.files` of a base of any kind."""
+        return self.base.files if self.base_kind == "bytes" else ByteDataset.files
 
     @property
     def decoder(self) -> Decoder[Any]:

@@ -338,8 +338,13 @@ class ShardDataset(FileDataset):
         """Return the crop indexes of the shards, which are opened at the first call; None without any."""
         if self._crop_index is not None and self._fields is None:
             option, self._crop_index = self._crop_index, None
-            self._crops = open_record_crops(option, self.crop_files(), self._crop_fault)
+            found = open_record_crops(option, self.crop_files(), self._crop_fault)
+            self._crops = None if found is None else self._crops_of(found)
         return self._crops
+
+    def _crops_of(self, found: RecordCrops) -> RecordCrops:
+        """Return the crop indexes of the shards as the decoder asks for entries."""
+        return found
 
     def _crop_fault(self, number: int, keys: Array) -> str:
         begin, end = self.tables.starts[number : number + 2].tolist()

@@ -25,8 +25,7 @@ import anyio
 import cloudpickle
 
 from aioloader.abc import Executor, Program, SlabMemory
-from aioloader.executors.factory import make_executor
-from aioloader.executors.process.executor import ProcessExecutor
+from aioloader.executors.factory import make_executor, make_processes
 from aioloader.executors.shared_memory import MAX_WORKERS, UNKNOWN_MEMORY
 from aioloader.foundation.concurrency import Notification, deferred, run_each
 from aioloader.foundation.host_limits import available_memory, memory_of_processes
@@ -36,6 +35,7 @@ from aioloader.observability.derived_metrics import MIN_DISPATCHED_S
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
+    from aioloader.executors.process.executor import ProcessExecutor
     from aioloader.foundation.types import Chunk, ChunkResult, WorkerState
 
 
@@ -279,11 +279,10 @@ class StartedExecutors:
         kind, workers = trial.kind, trial.workers
         if kind not in self._inner:
             if kind == "process":
-                made = make_executor(self._name_of_processes, workers, self._timeout)
+                self.processes = make_processes(self._name_of_processes, workers, self._timeout)
+                self._add(kind, self.processes)
             else:
-                made = make_executor(kind, most, self._timeout)
-            self.processes = made if isinstance(made, ProcessExecutor) else self.processes
-            self._add(kind, made)
+                self._add(kind, make_executor(kind, most, self._timeout))
         if kind == "process" and self.processes is not None and workers > self.processes.workers:
             self.processes.resize(workers)
 

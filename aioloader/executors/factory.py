@@ -46,6 +46,13 @@ def make_executor(
         return InlineExecutor()
     if given == "thread":
         return ThreadExecutor(workers, timeout)
+    return make_processes(given, workers, timeout, pool=pool)
+
+
+def make_processes(
+    given: str, workers: int, timeout: float, *, pool: WorkerPool | None = None
+) -> ProcessExecutor:
+    """Return a new executor of worker processes: "process", "fork" or "auto", see `make_executor`."""
     if given == "process":
         return ProcessExecutor(workers, timeout, pool=pool)
     if given == "fork":

@@ -16,7 +16,7 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers.basic import BatchSampler, is_computed, is_positional
-from aioloader.samplers.dealt import DealtBatchSampler, dealt_by_sampler, dealt_twice
+from aioloader.samplers.dealt import dealt_by_sampler, dealt_twice, shard_of
 
 if TYPE_CHECKING:
     import os
@@ -291,8 +291,7 @@ class LoaderOptions:
 
     def _check_shard(self) -> None:
         check_shard(self.shard)
-        dealt = isinstance(self.batch_sampler, DealtBatchSampler) and self.batch_sampler.shard[1] > 1
-        if self.shard is not None and dealt:
+        if self.shard is not None and shard_of(self.batch_sampler)[1] > 1:
             raise dealt_twice(type(self.batch_sampler).__name__)
         if self.shard is not None and self.rank_and_world[1] > 1:
             for each in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):

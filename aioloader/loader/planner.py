@@ -44,7 +44,7 @@ from aioloader.samplers.basic import (
     is_positional,
     order_fingerprint,
 )
-from aioloader.samplers.dealt import DealtBatchSampler, RankBatchSampler, whole_epoch
+from aioloader.samplers.dealt import RankBatchSampler, shard_of, whole_epoch
 from aioloader.samplers.epoch_order import ORDER_VERSION
 
 if TYPE_CHECKING:
@@ -294,8 +294,7 @@ class EpochPlanner:
     def _cut(self) -> list[int]:
         batches = self.options.batch_sampler
         if batches is not None:
-            own = batches.shard if isinstance(batches, DealtBatchSampler) else (0, 1)
-            return [self._rank, self._world] if self._world > 1 else list(own)
+            return [self._rank, self._world] if self._world > 1 else list(shard_of(batches))
         schedule = self.schedule
         return [schedule.batch_size, schedule.rank, schedule.world]
 

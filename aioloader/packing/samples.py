@@ -12,7 +12,7 @@ import numpy as np
 
 from aioloader.abc import Decoder
 from aioloader.crop_index.layout import FOLDER
-from aioloader.datasets.decoding import ImageDecoder, parser_of
+from aioloader.datasets.decoding import parser_of
 from aioloader.datasets.fields import FieldKind, FieldReader, as_label, field_value
 from aioloader.datasets.redecoded import RedecodedDataset, own_extra
 from aioloader.datasets.resolve import fingerprint
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 
+    from aioloader.datasets.decoding import ImageDecoder
     from aioloader.datasets.files import FileDataset
     from aioloader.datasets.shard_dataset import ShardDataset
     from aioloader.foundation.types import Array, IntArray, ItemLocation

@@ -242,6 +242,7 @@ class PositionalStream:
 
     Attributes:
         length: number of its positions.
+        computed: its batches can be taken long before they are made.
 
     Args:
         sampler: a `PositionalSampler`.
@@ -250,6 +251,8 @@ class PositionalStream:
         carry: (first epoch, position in it) where the carried samples begin: the rest of that epoch and all epochs
             between; or None.
     """
+
+    computed = True
 
     def __init__(self, sampler: Any, seed: int, epoch: int, carry: tuple[int, int] | None = None) -> None:
         self._sampler = sampler
@@ -315,6 +318,7 @@ class FoundStream:
 
     Attributes:
         length: None, because it is not known.
+        computed: as of `PositionalStream`.
 
     Args:
         search: finds the samples.
@@ -322,6 +326,7 @@ class FoundStream:
     """
 
     length = None
+    computed = False
 
     def __init__(self, search: SampleSearch, epoch: int) -> None:
         self.search = search
@@ -346,6 +351,7 @@ class IteratedStream:
 
     Attributes:
         length: number of its positions; None if that is not known. May be an estimate, see `announced_length`.
+        computed: as of `PositionalStream`.
 
     Args:
         sampler: iterable over the indices of one epoch.
@@ -353,6 +359,8 @@ class IteratedStream:
         carry: [index, epoch, position in it] of each sample carried over, or None.
         whole: read all of it at once, because padding reads positions again.
     """
+
+    computed = False
 
     def __init__(
         self, sampler: Iterable[int], epoch: int, carry: list[list[int]] | None = None, whole: bool = False
@@ -520,7 +528,7 @@ class EpochPlan(Plan):
         self._schedule = schedule
         self._start = start
         self.rest = start
-        self.computed = isinstance(stream, PositionalStream)
+        self.computed = stream.computed
 
     def __iter__(self) -> Iterator[BatchPlan]:
         """Iterate over the batches in order. Afterwards nothing from position `rest` on was delivered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aioloader.foundation.dealing import check_shard, deal, rank_and_world, steps_of
 from aioloader.foundation.types import RankBatch
@@ -110,14 +110,19 @@ class RankBatchSampler:
         return self._sampler.description()
 
 
+def shard_of(batch_sampler: Any) -> tuple[int, int]:
+    """Return the rank and the world size to which a batch sampler deals out its batches; (0, 1) if to no ranks."""
+    return batch_sampler.shard if isinstance(batch_sampler, DealtBatchSampler) else (0, 1)
+
+
 def whole_epoch(sampler: ComputedBatchSampler, seed: int, epoch: int) -> Iterator[IntArray]:
     """Iterate over the batches of all ranks, int64 each, in order.
 
     Raises:
         ValueError: the sampler computes those of one rank only.
     """
-    if isinstance(sampler, DealtBatchSampler):
-        yield from sampler.all_batches(seed, epoch)
+    if shard_of(sampler)[1] > 1:
+        yield from cast("DealtBatchSampler", sampler).all_batches(seed, epoch)
         return
     for number, batch in enumerate(sampler.batches(seed, epoch), 1):
         if batch.consumed != number or batch.padded:

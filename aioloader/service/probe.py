@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.abc import DecodingProcessor, SizedProcessor
 from aioloader.errors import DecodeError, ImageError, ImageTooLargeError
+from aioloader.foundation.protocols import implements
 from aioloader.transforms.formats import ENDS_EARLY, orientation_may_follow, read_header
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class HeaderReader:
     def __init__(self, processor: Any, exif: str, max_pixels: int | None) -> None:
         self.processor = processor
         # Found out once: it takes longer than the header.
-        self.sized = processor if isinstance(processor, SizedProcessor) else None
+        self.sized = processor if implements(processor, SizedProcessor) else None
         self._upright = exif == "apply"
         self._upright_tiffs = self._upright or decoding(processor) is not None
         self._max_pixels = max_pixels
@@ -109,4 +110,4 @@ class HeaderReader:
 
 def decoding(processor: Any) -> DecodingProcessor | None:
     """Return a processor if it decodes some images itself; else None."""
-    return processor if isinstance(processor, DecodingProcessor) else None
+    return processor if implements(processor, DecodingProcessor) else None

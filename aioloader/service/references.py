@@ -20,7 +20,6 @@ import anyio
 import numpy as np
 
 from aioloader.abc import ByteSource, MapDataset
-from aioloader.datasets.decoding import ImageDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import (
     ImageFetchError,
@@ -30,6 +29,7 @@ from aioloader.errors import (
     ImageTooLargeError,
 )
 from aioloader.foundation.lru_cache import LRUCache
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.thread_start import let_threads_run
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.validation import at_least
@@ -51,6 +51,7 @@ from aioloader.transforms.raw import raw_buffer
 
 if TYPE_CHECKING:
     from aioloader.abc import ByteDataset
+    from aioloader.datasets.decoding import ImageDecoder
     from aioloader.foundation.types import Array, IntArray
     from aioloader.service.object_fetch import ObjectAddress
     from aioloader.service.web_urls import WebAddress
@@ -214,15 +215,14 @@ class _OpenDataset:
             resolved = resolve(self._dataset)
             if resolved.stages or resolved.base_kind != "bytes":
                 return None
-            base: ByteDataset[Any] = resolved.base
-            decoder = base.decoder
-            if not isinstance(decoder, ImageDecoder):
+            decoder = resolved.decoder.as_images()
+            if decoder is None:
                 return None
             source = resolved.open_source()
             if not source.fetches:
                 source.close()
                 return None
-            self._base, self._decoder, self._remap = base, decoder, resolved.remap
+            self._base, self._decoder, self._remap = resolved.base, decoder, resolved.remap
             self._source = source
             return source
 
@@ -718,7 +718,7 @@ class ReferenceReader:
 
 
 def _is_dataset(value: object) -> bool:
-    return isinstance(value, MapDataset) and not isinstance(value, (str, bytes, bytearray, memoryview))
+    return implements(value, MapDataset) and not isinstance(value, (str, bytes, bytearray, memoryview))
 
 
 def _digest(data: bytes) -> Hashable:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
 import anyio.to_thread
@@ -24,7 +24,6 @@ from aioloader.formats.base import PATTERN, files_text, folders_text
 from aioloader.formats.opening import Recognized, make_dataset, recognize
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.types import Spans
-from aioloader.loader.async_loader import AsyncDataLoader
 from aioloader.loader.images import images
 from aioloader.observability.lag import Lag
 from aioloader.pipeline.watchdog import watch_lag
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from aioloader.abc import ByteSource
     from aioloader.datasets.files import FileDataset
     from aioloader.foundation.types import Array
+    from aioloader.loader.async_loader import AsyncDataLoader
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -464,8 +464,7 @@ def _loader(
         num_workers=None if setting.executor == "inline" else setting.workers,
         on_error="skip",
     )
-    assert isinstance(loader, AsyncDataLoader)
-    return loader
+    return cast("AsyncDataLoader", loader)
 
 
 def default_settings(cores: int) -> list[Setting]:

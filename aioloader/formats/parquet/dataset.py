@@ -521,12 +521,8 @@ class ParquetDataset(ShardDataset):
         """Return the number of the file of each row, and the row's number in it."""
         return self.tables.rows(indices)
 
-    def _open_crops(self) -> RecordCrops | None:
-        """Return the crop indexes of the files; None without any."""
-        found = super()._open_crops()
-        if found is not None and not isinstance(found, BlockCrops):
-            self._crops = BlockCrops(found, self._table.file, self._table.first_of_file)
-        return self._crops
+    def _crops_of(self, found: RecordCrops) -> RecordCrops:
+        return BlockCrops(found, self._table.file, self._table.first_of_file)
 
 
 def _common_columns(

@@ -127,6 +127,7 @@ class _File:
         numbers: int64 (m,), numbers of the records whose headers were read.
         heads: these headers.
         damage: descriptions of damage.
+        salvaged: `records` are those that were found valid in a damaged file without an index.
 
     Raises:
         OSError: the file cannot be read.
@@ -139,6 +140,7 @@ class _File:
         self.path = path
         self.records = RecordFileDataset(path)
         self.damage: list[str] = []
+        self.salvaged = False
         self._fetched: dict[int, Any] = {}
         name, version = redact_url(path), version_at(path)
         self.nbytes = os.path.getsize(path) if version is None else version.nbytes
@@ -162,7 +164,7 @@ class _File:
             if self.indexed:
                 raise
             report = verify(path, tick=stage("searching for valid records", self.nbytes))
-            self.records = _ValidRecords(path, report)
+            self.records, self.salvaged = _ValidRecords(path, report), True
             self.offsets, self.lengths = report.offsets, report.lengths
             self.damage.append(
                 f"{name} is damaged and has no index: {error.message} at byte {error.offset}, and "
@@ -383,7 +385,7 @@ def _is_image(body: Any) -> bool:
 
 def _faces(file: _File) -> dict[str, Any] | None:
     """Return the details of a set in InsightFace's layout, or None if it has another layout."""
-    if isinstance(file.records, _ValidRecords) or not len(file.offsets):
+    if file.salvaged or not len(file.offsets):
         return None
     try:
         header = face_header(file.records[file.records.table.index.position(0)])

@@ -23,9 +23,10 @@ from torch.utils.data import (
     default_collate,
 )
 
-from aioloader.datasets.base import Dataset
+from aioloader.datasets.base import TransformedView
 from aioloader.datasets.iterable import IterableDataset as Stream
 from aioloader.datasets.resolve import resolve
+from aioloader.datasets.stage import Stage
 from aioloader.errors import NotResumableError, OutputError, SampleError, StalledError, WorkerError
 from aioloader.executors.process.executor import ProcessExecutor
 from aioloader.foundation.error_log import add_note
@@ -351,8 +352,8 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
             keep = None if together else encode_sample if default else UnencodedSample
             items = Items(self.dataset, setup, keep, collate_fn)
             length = len(items)
-        elif isinstance(items, Dataset) and (self.worker_init_fn is not None or _runs_foreign_code(items)):
-            items = items.transform(partial(set_up_worker, setup))
+        elif self.worker_init_fn is not None or _runs_foreign_code(items):
+            items = TransformedView(items, Stage(partial(set_up_worker, setup), first=False))
         batchify: Any = None
         restore: Any = restore_batch
         if together or not default:
@@ -431,7 +432,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         return self._ready_engine()
 
 
-def _runs_foreign_code(dataset: Dataset) -> bool:
+def _runs_foreign_code(dataset: MapDataset[Any]) -> bool:
     """Return whether a transform is not of this project, and so may depend on the script's settings."""
     return not all(stage.native for stage in resolve(dataset).stages)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from aioloader.foundation.protocols import implements
 from aioloader.mxnet.gluon.data.dataloader import DataLoader
 from aioloader.mxnet.io.backend_iter import filled
 from aioloader.mxnet.io.iterator import DataDesc, DataIter, HasState, inner_state
@@ -41,7 +42,7 @@ class DataLoaderIter(DataIter):
     ) -> None:
         self._loader = loader
         # The first batch is loaded before anybody takes it.
-        self._before = inner_state(loader) if isinstance(loader, HasState) else None
+        self._before = inner_state(loader) if implements(loader, HasState) else None
         self._iter: Any = iter(loader)
         first = next(self._iter, None)
         if first is None:

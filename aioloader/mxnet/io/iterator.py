@@ -6,11 +6,12 @@ States of iterators as JSON objects: the parts common to all kinds. Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from aioloader.errors import ResumeError
+from aioloader.foundation.protocols import implements
 from aioloader.foundation.validation import require
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 
-@runtime_checkable
 class HasState(Protocol):
     """Iterator or loader that can report its position."""
 
@@ -67,7 +67,7 @@ def inner_state(iterator: object) -> Any:
     Raises:
         NotImplementedError: it has none.
     """
-    if not isinstance(iterator, HasState):
+    if not implements(iterator, HasState):
         raise NotImplementedError(f"{type(iterator).__name__} has no state_dict(), so it cannot be resumed")
     return iterator.state_dict()
 

@@ -10,7 +10,7 @@ import copy
 import operator
 import os
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -98,8 +98,8 @@ class Dataset(datasets.Dataset):
         return self._indexed(super().sample(sampler), sampler)
 
     def _indexed(self, view: datasets.Dataset, sampler: Any = None) -> Dataset:
-        assert isinstance(view, IndexedView)
-        return _SampledDataset(self, view._indices if sampler is None else sampler, view._indices)
+        indices = cast("IndexedView", view)._indices
+        return _SampledDataset(self, indices if sampler is None else sampler, indices)
 
 
 class _TransformFirstClosure:
@@ -237,7 +237,7 @@ def _bare(data: Any) -> Any:
     return np.asarray(data) if isinstance(data, NDArray) else data
 
 
-class RecordFileDataset(View, datasets.RecordFileDataset, Dataset):
+class RecordFileDataset(datasets.RecordFileDataset, Dataset):
     """The payloads of a RecordIO file, as bytes; see `aioloader.RecordFileDataset`.
 
     Args:
