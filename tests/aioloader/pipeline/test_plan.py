@@ -46,6 +46,14 @@ def test_rollover_carries_samples_of_several_small_epochs():
     assert seen == [[], [], [[0, 1, 0, 1, 0]], [], [[1, 0, 1, 0, 1]]]
 
 
+def test_epochs_that_were_carried_over_whole_keep_their_orders():
+    sampler = RandomSampler(50)
+    found = PositionalStream(sampler, 7, 2, (0, 0)).take(0, 150).indices
+    assert found.tolist() == [
+        index for epoch in range(3) for index in sampler.indices(7, epoch, 0, 50).tolist()
+    ]
+
+
 def test_a_carried_sample_keeps_the_epoch_it_is_drawn_for():
     plan = EpochPlan(PositionalStream(SequentialSampler(4), 0, 3, (2, 3)), BatchSchedule(3, "rollover"))
     first = next(iter(plan))
