@@ -263,8 +263,8 @@ class ItemVersions:
     def of(cls, resolved: Resolved) -> ItemVersions:
         """Return the versions of the items of a base; local files are looked at, which may block."""
         n = len(resolved.base)
-        if isinstance(resolved.base, KeptItems):
-            return resolved.base._versions
+        if resolved.base_kind == "bytes" and resolved.base.below is not None:
+            return cls.of(resolve(resolved.base.below))
         if resolved.joined_parts is not None:
             return cls._of_parts([resolve(part) for part in resolved.joined_parts])
         if resolved.base_kind != "bytes":
