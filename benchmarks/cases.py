@@ -50,6 +50,7 @@ class Case:
         least_batches: minimum number of batches of a measurement; fewer where a slow contender takes a second for one.
         buffered: records in the shuffle buffer of contenders that have one, if the buffer's size is a choice.
         peers: names of the contenders that take part; empty: all.
+        kept: decoded images are kept, and the rate is that of the epochs after the first one.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Case:
     least_batches: int = 16
     buffered: int = 1024
     peers: tuple[str, ...] = ()
+    kept: bool = False
 
     @property
     def images(self) -> bool:
@@ -142,6 +144,16 @@ _ALL = (
         name="formats",
         title="JPEG in .rec, tar, TFRecord, MDS and Parquet files: random resized crop 224 and flip, uint8",
         peers=("aioloader", "hf_datasets", "streaming", "tf_data", "webdataset"),
+    ),
+    replace(
+        _JPEG,
+        name="epochs",
+        title=f"decoded images kept in memory, the epochs after the first: {_JPEG.title}, antialiased",
+        antialias=True,
+        samples=1536,
+        least_batches=24,
+        peers=("aioloader", "tf_data", "torch"),
+        kept=True,
     ),
     _RAW,
     replace(

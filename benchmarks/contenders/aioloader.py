@@ -4,6 +4,7 @@
 "crop-index", "crop-index-blocking": the async and the blocking loader with a crop index next to the same record file;
 "tar", "tfrecord", "mds", "parquet": the async loader with worker processes over files of these formats;
 "crop-index-tar" and so on: the same with crop indexes next to the files. All other variants use none.
+"kept", "kept-third": worker processes that keep decoded images, all of them or a third.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 VARIANTS = (
     *("process", "fork", "thread", "inline", "blocking", "gluon", "ImageRecordIter", "simplejpeg"),
-    *("crop-index", "crop-index-blocking"),
+    *("crop-index", "crop-index-blocking", "kept", "kept-third"),
     *FORMATS,
     *(f"crop-index-{name}" for name in FORMATS),
 )
@@ -51,6 +52,9 @@ asyncio.run(anyio.lowlevel.checkpoint())  # which imports the part of anyio for 
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for executors that have work; the inline one only if a sample costs next to nothing."""
+    if case.kept or variant.startswith("kept"):
+        own = variant == "process" or variant.startswith("kept")
+        return None if case.kept and own else "measured with the case of the epochs"
     if case.peers:
         return None if variant == "process" or _format(variant) else "measured with the other cases"
     if _format(variant):
@@ -148,6 +152,9 @@ def open_batches(
     if variant == "simplejpeg":
         os.environ[LIBRARY_VARIABLE] = ""  # for the workers, which start later
     dataset = _dataset(case, variant, data)
+    if variant.startswith("kept"):
+        nbytes = sum(dataset[index][0].nbytes for index in range(0, len(dataset), 16)) * 16
+        dataset = dataset.cache_samples(nbytes // 3 if variant == "kept-third" else 2 * nbytes)
     steps = _steps(case)
     if steps:
         dataset = dataset.transform_first(transforms.Compose(steps))

@@ -41,6 +41,7 @@ class Meter:
         phases: the remaining phases, the running one first.
         first_batch_s: from opening to the first batch.
         batches, seconds: of the timed phase.
+        first_epoch_s: from the first batch to the end of the first epoch; 0 before that.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Meter:
         self._seen: set[int] = set()
         self.batches = 0
         self.seconds = 0.0
+        self.first_epoch_s = 0.0
 
     def look(self, batch: Any, number: int) -> bool:
         """Check a batch, and start the next phase if this one is over.
@@ -91,6 +93,8 @@ class Meter:
                 raise WrongOutput("samples occur twice in an epoch")
         total = self._over + number
         name, seconds = self.phases[0]
+        if name == "warm" and self._case.kept and not self._over:
+            return False  # the first epoch decodes
         if now - self._began < seconds or (name == "timed" and total - self._began_at < self._least):
             return False
         if name == "first":
@@ -111,6 +115,8 @@ class Meter:
         """
         if number != self._whole:
             raise WrongOutput(f"an epoch has {number} batches, not {self._whole}")
+        if not self._over:
+            self.first_epoch_s = perf_counter() - self._opened - self.first_batch_s
         self._over += number
         self._seen.clear()
         return False

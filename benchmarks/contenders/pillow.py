@@ -25,7 +25,7 @@ def make_image(case: Case, opened: Any) -> Any:
         case: the case.
         opened: an image of Pillow's, decoded or not.
     """
-    image = opened.convert("RGB")
+    image = opened if opened.mode == "RGB" else opened.convert("RGB")
     size = case.shape[-1] if case.normalised else case.shape[0]
     if case.crop == "random":
         x, y, w, h = random_box(*image.size, random)

@@ -137,6 +137,8 @@ def measure(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict[
         result["first_batch_s"] = meter.first_batch_s
         result["images_per_s"] = meter.batches * case.batch_size / meter.seconds
         result["batches"] = meter.batches
+        if case.kept:
+            result["first_epoch_images_per_s"] = (case.samples - case.batch_size) / meter.first_epoch_s
     return result
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("",)
+VARIANTS = ("", "cache")
 PACKAGES = ("tensorflow-cpu", "numpy")
 
 _SHARDS = 16
@@ -33,6 +33,8 @@ _SHARDS = 16
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for all cases except the area resize, which TensorFlow computes in another way."""
+    if variant == "cache" and not case.kept:
+        return "measured with the case of the epochs"
     return None if case.interpolation == "linear" else "its area resize returns other pixels"
 
 
@@ -79,7 +81,9 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     """Open one dataset that repeats, with one iterator."""
     calls = setting["calls"] or tf.data.AUTOTUNE
     dataset = (
-        _arrays(case, data, setting["gather"]) if case.store == "arrays" else _records(case, data, calls)
+        _arrays(case, data, setting["gather"])
+        if case.store == "arrays"
+        else _records(case, data, calls, cached=variant == "cache")
     )
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
@@ -91,21 +95,43 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     yield Epochs(batches, case.samples // case.batch_size)
 
 
-def _records(case: Case, data: Path, calls: int) -> Any:
+def _records(case: Case, data: Path, calls: int, *, cached: bool) -> Any:
     paths = sorted(str(path) for path in data.glob("*.tfrecord"))
     if case.shuffle:
         dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths))
         dataset = dataset.interleave(
             tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE
         )
-        dataset = dataset.take(case.samples).shuffle(case.buffered)
+        dataset = dataset.take(case.samples)
+        if cached:
+            dataset = dataset.map(_decoded, num_parallel_calls=calls).cache()
+        dataset = dataset.shuffle(case.buffered)
     else:
         dataset = tf.data.TFRecordDataset(paths).take(case.samples)
     dataset = dataset.repeat()
     if case.store == "bytes":
         return dataset.batch(case.batch_size, drop_remainder=True)
+    if cached:
+        dataset = dataset.map(lambda image, label: (_cropped(case, image), label), num_parallel_calls=calls)
+        return dataset.batch(case.batch_size, drop_remainder=True)
     dataset = dataset.map(lambda record: _sample(case, record), num_parallel_calls=calls)
     return dataset.batch(case.batch_size, drop_remainder=True)
+
+
+def _decoded(record: Any) -> tuple[Any, Any]:
+    """Return the whole image of a serialised example, and its label."""
+    features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+    example = tf.io.parse_single_example(record, features)
+    return tf.io.decode_jpeg(example["image"], channels=3, dct_method="INTEGER_ACCURATE"), example["label"]
+
+
+def _cropped(case: Case, image: Any) -> Any:
+    """Return a random crop of a decoded image, resized, and flipped at random."""
+    y, x, height, width = _random_box(case, tf.shape(image))
+    image = tf.image.resize(
+        image[y : y + height, x : x + width], (224, 224), method="bilinear", antialias=case.antialias
+    )
+    return tf.image.random_flip_left_right(tf.cast(tf.round(image), tf.uint8))
 
 
 def _arrays(case: Case, data: Path, gather: bool) -> Any:

@@ -1,5 +1,7 @@
 """PyTorch's DataLoader over image files, decoded by Pillow or by OpenCV; over tensors and records.
 
+"list": images that are decoded once and kept in a list, which forked workers share.
+
 "torchvision": decoded by OpenCV, and transformed by torchvision's version 2 as tensors, which is its fastest way.
 
 Tensors and records are loaded three ways: "plain" (no workers), "workers", and "bulk" (many samples per call).
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("pillow", "opencv", "torchvision", "plain", "workers", "bulk")
+VARIANTS = ("pillow", "opencv", "torchvision", "list", "plain", "workers", "bulk")
 PACKAGES = ("torch", "torchvision", "pillow", "opencv-python-headless", "numpy")
 
 _MEAN = torch.tensor(MEAN).view(3, 1, 1) * 255
@@ -43,6 +45,8 @@ def supports(case: Case, variant: str) -> str | None:
     """Return None for images with two decoders; for arrays and records by single items, with workers, and in bulk."""
     if case.store == "raw":
         return "has no raw format"
+    if case.kept or variant == "list":
+        return None if case.kept and variant in ("list", "pillow") else "measured with the case of the epochs"
     decoding = ("pillow", "opencv", "torchvision")
     if case.images != (variant in decoding):
         return "for images" if variant in decoding else "for arrays and records"
@@ -81,6 +85,8 @@ def open_batches(case: Case, variant: str, data: Path, setting: dict[str, Any]) 
     elif case.store == "bytes":
         dataset = (BulkRecords if variant == "bulk" else Records)(source)
         options["collate_fn"] = list
+    elif variant == "list":
+        dataset = KeptImages(case, source)
     else:
         make = (
             Torchvision(case) if variant == "torchvision" else {"pillow": _pillow, "opencv": _opencv}[variant]
@@ -132,6 +138,20 @@ class Images(Dataset):
             planes.copy_(image.permute(2, 0, 1))
             image = planes.sub_(_MEAN).div_(_STD)
         return image, number
+
+
+class KeptImages(Images):
+    """Images that are decoded before the first epoch."""
+
+    def __init__(self, case: Case, source: Source) -> None:
+        super().__init__(case, source, self._crop)
+        self._kept = {}
+        for path in self._paths:
+            with Image.open(path) as file:
+                self._kept[path] = file.convert("RGB")
+
+    def _crop(self, case: Case, path: str) -> Any:
+        return pillow.make_image(case, self._kept[path])
 
 
 def _opencv(case: Case, path: str) -> Any:
