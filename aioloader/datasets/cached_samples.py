@@ -15,7 +15,6 @@ import operator
 import os
 import sys
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from aioloader.datasets.stage import Stage
     from aioloader.foundation.types import Array, IntArray, StorageStats
 
-_CHECKED_S = 1.0
 _FEW_PATHS = 64
 # Of the libraries that make pixels.
 _LIBRARIES = ("numpy", "opencv-python-headless", "simplejpeg", "pillow", "torch", "torchvision")
@@ -496,12 +494,7 @@ class KeptSource(JoinedByteSource):
         self._no_bytes = dataset.no_bytes
         self._file = dataset.file
         self._versions = versions
-        count = len(versions.paths)
-        self._checked = np.full(count, -_CHECKED_S)
-        # Files of many items are looked at once a second, others with their item.
-        often = np.bincount(versions.files[versions.files >= 0], minlength=count) > 1
-        self._patience_s = np.where(often, _CHECKED_S, 0.0)
-        self._changed = np.zeros(count, bool)
+        self._changed = np.zeros(len(versions.paths), bool)
         self._threads = Threads(1, "aioloader-kept")
 
     async def plan(self, spans: Spans) -> ReadPlan:
@@ -523,18 +516,16 @@ class KeptSource(JoinedByteSource):
         return spans.items if isinstance(spans, _KeptSpans) else spans.offset[spans.file == self._no_bytes]
 
     def _due(self, items: IntArray) -> IntArray:
-        """Return the local files of items that are to be looked at."""
-        found = np.unique(self._versions.files[items])
-        found = found[found >= 0]
-        return found[self._checked[found] <= time.monotonic() - self._patience_s[found]]
+        """Return the local files of items that are not known to have changed."""
+        found = np.array(sorted({*self._versions.files[items].tolist()} - {-1}), np.int64)
+        due: IntArray = found[(self._versions.stamps[found, 0] >= 0) & ~self._changed[found]]
+        return due
 
     def _look(self, files: IntArray) -> None:
         """Find out which files have changed."""
         stamps, paths = self._versions.stamps, self._versions.paths
         for number in files.tolist():
-            known = tuple(stamps[number].tolist())
-            self._checked[number] = time.monotonic()
-            if known[0] >= 0 and known != stamp_of(paths[number]) and not self._changed[number]:
+            if tuple(stamps[number].tolist()) != stamp_of(paths[number]):
                 self._changed[number] = True
                 self._file.warn(
                     f"{paths[number]} has changed: samples of changed files are made again in each epoch"

@@ -220,6 +220,19 @@ def test_a_file_that_changes_is_made_anew(photo_folder: Path, tmp_path: Path, pl
             assert_same(found, copies(other))
 
 
+def test_a_record_file_that_is_written_to_is_read_anew_at_once(photo_rec: Path, tmp_path: Path) -> None:
+    for name in ("photos.rec", "photos.idx"):
+        shutil.copy(photo_rec.with_name(name), tmp_path)
+    kept = aioloader.open_dataset(tmp_path / "photos.rec").cache_samples("1GB").transform_first(CROP)
+    with DataLoader(kept, 4, num_workers=0) as loader:
+        list(loader)
+        with (tmp_path / "photos.rec").open("r+b") as file:
+            file.seek(12)  # the label of the first record
+            file.write(np.float32(77).tobytes())
+        with pytest.warns(SampleCacheWarning, match="has changed"):
+            assert float(next(iter(loader))[1][0]) == 77
+
+
 def test_what_draws_is_refused_by_name(photo_rec: Path) -> None:
     dataset = aioloader.open_dataset(photo_rec)
     with pytest.raises(ValueError, match="RandomResizedCrop draws"):
