@@ -409,6 +409,8 @@ class Metrics:
             "seconds": 0.0 if self.started is None else max(0.0, self.ended - self.started - self.paused_s),
             "idle_cores": self.idle_s / self.idle_over_s if self.idle_over_s else None,
             "process_cpu_s": self.process_cpu_s + latest_cpu_s,
+            "measured_images": self.work.image_sizes[0],
+            "image_nbytes": self.work.image_sizes[1],
             "plan_s": self.spent.get("plan", 0.0),
             "assemble_s": self.spent.get("collate", 0.0),
             "reorder_s": self.spent.get("reorder", 0.0),

@@ -648,23 +648,16 @@ class FusedKept(FusedDecoder[Any]):
         own = extra["own"] if "own" in extra.dtype.names else None if extra["in_bytes"] else item
         if location.path is None and file is not None and file < len(self._decoder.paths):
             location = location._replace(path=self._decoder.paths[file])
+        given = data, own, location
         if not self._file.adds(item):
-            return self._straight(data, own, location, rng=rng, out=out, trace=trace, file=file)
+            return self._straight(given, rng=rng, out=out, trace=trace, file=file)
 
         def make() -> Any:
             uncropped, trace.uncropped = trace.uncropped, 0
             try:
                 with watch_draws(rng, self._generators, self._decoder.name):
                     return self._run(
-                        self._base,
-                        self._decoder.stages,
-                        data,
-                        own,
-                        location,
-                        rng=rng,
-                        out=None,
-                        trace=trace,
-                        file=file,
+                        self._base, self._decoder.stages, given, rng=rng, out=None, trace=trace, file=file
                     )
             finally:
                 if trace.uncropped:
@@ -675,38 +668,27 @@ class FusedKept(FusedDecoder[Any]):
         return self._transform(sample, location, rng, out, trace)
 
     def _straight(
-        self,
-        data: memoryview,
-        own: Any,
-        location: ItemLocation,
-        *,
-        rng: Rng,
-        out: Any,
-        trace: StageTimer,
-        file: Any,
+        self, given: tuple[Any, ...], *, rng: Rng, out: Any, trace: StageTimer, file: int | None
     ) -> Any:
         """Return the transformed sample of an item that is not to be kept."""
         stages = (*self._decoder.stages, *self._then)
         fused = self._direct
         whole = fused is not None and fused.stages == len(stages) and fused.leaves == self.leaves
-        return self._run(
-            fused, stages, data, own, location, rng=rng, out=out if whole else None, trace=trace, file=file
-        )
+        place = out if whole else None
+        return self._run(fused, stages, given, rng=rng, out=place, trace=trace, file=file)
 
     def _run(
         self,
         fused: FusedDecoder[Any] | None,
         stages: tuple[Stage, ...],
-        data: memoryview,
-        own: Any,
-        location: ItemLocation,
+        given: tuple[Any, ...],
         *,
         rng: Rng,
         out: Any,
         trace: StageTimer,
         file: int | None,
     ) -> Any:
-        """Make the sample of an item, and apply stages: those below the cache are a part of decoding."""
+        """Make the sample of an item, as a decoder gets it, and apply stages; those below the cache count as decode."""
         below = len(self._decoder.stages)
         spent, trace.transforms = trace.transforms, [0.0] * (below + len(trace.transforms))
         try:
@@ -714,14 +696,14 @@ class FusedKept(FusedDecoder[Any]):
                 begin = perf_counter()
                 token = current_rng.set(rng)
                 try:
-                    sample = self._decoder.base(data, own, location)
+                    sample = self._decoder.base(*given)
                 finally:
                     current_rng.reset(token)
                 trace.decode_s += perf_counter() - begin
                 done = 0
             else:
                 done = fused.stages
-                sample = fused(data, own, location, rng=rng, out=out, trace=trace, file=file)
+                sample = fused(*given, rng=rng, out=out, trace=trace, file=file)
             for stage in stages[done:]:
                 begin = perf_counter()
                 trace.stage = f"transform:{stage.name}"

@@ -434,7 +434,7 @@ class StageTimer:
             work.decodes[WHOLE, NO_CROP] = work.decodes.get((WHOLE, NO_CROP), 0) + self.uncropped
         work.measured_crops = self.measured_crops
         work.crop_pixels, work.read_pixels = self.crop_pixels, self.read_pixels
-        work.measured_images, work.image_nbytes = self.measured_images, self.image_nbytes
+        work.image_sizes = self.measured_images, self.image_nbytes
 
 
 class WorkSpan(NamedTuple):
@@ -491,7 +491,8 @@ class WorkCounters:
         awaited: seconds that samples waited for async transforms, by name, all samples together.
         bad_entries: see `StageTimer`.
         decodes: number of images decoded, by (way, reason); see `aioloader.foundation.decodes`.
-        measured_crops, crop_pixels, read_pixels, measured_images, image_nbytes: see `StageTimer`; of all chunks.
+        measured_crops, crop_pixels, read_pixels: see `StageTimer`; of all chunks.
+        image_sizes: sums of `measured_images` and `image_nbytes`, see there.
     """
 
     decode_s: float = 0.0
@@ -508,8 +509,7 @@ class WorkCounters:
     measured_crops: int = 0
     crop_pixels: int = 0
     read_pixels: int = 0
-    measured_images: int = 0
-    image_nbytes: int = 0
+    image_sizes: tuple[int, int] = (0, 0)
 
     def add(self, other: WorkCounters) -> None:
         """Add the counters of other work."""
@@ -532,8 +532,8 @@ class WorkCounters:
         self.measured_crops += other.measured_crops
         self.crop_pixels += other.crop_pixels
         self.read_pixels += other.read_pixels
-        self.measured_images += other.measured_images
-        self.image_nbytes += other.image_nbytes
+        (count, nbytes), (more, bytes_more) = self.image_sizes, other.image_sizes
+        self.image_sizes = count + more, nbytes + bytes_more
 
 
 _counted = attrgetter(*(each.name for each in fields(WorkCounters)))

@@ -241,8 +241,7 @@ class Epoch:
 
     Args:
         cursor: where the caller is in the epoch; moved with every batch.
-        planner: makes the plan of the epoch, and records its progress.
-        options: the loader's options.
+        planner: makes the plan of the epoch, records its progress, and has the loader's options.
         metrics: the loader's counters.
         errors: returns the list of the loader's failed samples.
         convert: converts a batch before it is delivered, or None.
@@ -262,7 +261,6 @@ class Epoch:
         cursor: EpochCursor,
         *,
         planner: EpochPlanner,
-        options: LoaderOptions,
         metrics: Metrics,
         errors: Callable[[], list[SampleError]],
         convert: Converter | None,
@@ -272,6 +270,7 @@ class Epoch:
     ) -> None:
         self.cursor = cursor
         self._planner = planner
+        options = planner.options
         self._failures = FailedSamples(errors, options, metrics)
         self.convert = convert
         self._plan: Plan | None = None

@@ -325,7 +325,6 @@ class LoaderRuntime:
         epoch = Epoch(
             self.planner.begin(),
             planner=self.planner,
-            options=self.options,
             metrics=self.metrics,
             errors=self._recorded_errors,
             convert=self.convert,
