@@ -123,7 +123,7 @@ def _with_room(nbytes: int) -> int:
 class BatchMemory(RefCount):
     """Slab memory of one batch, and the count of those who use it: whoever makes the batch, and each of its chunks.
 
-    The last one to leave frees the slabs, but not one that the caller has meanwhile (`lease`).
+    The last one to leave passes the slabs to `free_later`, but not one that the caller has meanwhile (`lease`).
 
     Args:
         memory: contains the slabs.
