@@ -303,6 +303,10 @@ class ByteDataset(Generic[T_co]):
         """Return the spans of items. Fast and without I/O: called in the event loop."""
         raise NotImplementedError
 
+    def whole_spans(self, indices: IntArray) -> Spans:
+        """Return the spans of items, also of those whose samples it keeps; as `spans`."""
+        return self.spans(indices)
+
     @redefinable
     def location(self, index: int) -> ItemLocation:
         """Return key, path and offset of one item, for errors."""

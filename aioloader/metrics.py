@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aioloader.foundation.decodes import CUT, KEPT, WAYS, kind_of
-from aioloader.foundation.host_limits import available_memory, idle_cpu_s
+from aioloader.foundation.host_limits import idle_cpu_s
 from aioloader.foundation.types import StorageStats, WorkCounters
 from aioloader.observability.lag import Lag
 
@@ -131,7 +131,7 @@ class Stats(StorageStats, LoaderConfig):
         memory_peak_bytes: slab memory in use at the peak.
         memory_limit_bytes: slab memory allowed.
         memory_wait_s: seconds that fetching waited for slab memory.
-        available_memory_bytes: memory that this process and its children could still take when the latest epoch began;
+        available_memory_bytes: memory that this process and its children could still take when the loader was opened;
             None if the system does not report it.
         executor: "process", "fork", "thread", "inline", or the class of the caller's executor; with "auto" the choice.
         cores: number of cores that this process may use.
@@ -363,7 +363,6 @@ class Metrics:
         """Begin to count the CPU seconds of an epoch, unless one is under way."""
         if self.cpu_from is None:
             self.cpu_from = process_time()
-            self.available_memory_bytes = available_memory()
             self.idle_from = monotonic(), idle_cpu_s()
 
     def _measure_idle(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +94,8 @@ class _BatchReader:
         self._base = None if base is dataset else base
         self._remap: IntArray | None = resolved.remap
         self._source = source
-        self._decoder = resolved.decoder
+        decoder: Any = resolved.decoder
+        self._decoder = decoder if base.below is None else replace(decoder, own=True)
         self._fused = self._decoder.fuse(resolved.stages)
         self._stages = resolved.stages
         self._warned: set[str] = set()

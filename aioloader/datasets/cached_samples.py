@@ -29,15 +29,16 @@ from aioloader.datasets.joined import ItemDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE, TO_KEEP, WHOLE
-from aioloader.foundation.foreign_generators import ForeignGenerators
+from aioloader.foundation.foreign_generators import ForeignGenerators, reachable
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, StageTimer
-from aioloader.foundation.validation import parse_nbytes
+from aioloader.foundation.validation import accepts_rng, parse_nbytes
 from aioloader.foundation.version import __version__
 from aioloader.rng import Rng, current_rng, default_rng
 from aioloader.storage.cache.samples import MISSING, SampleFile, is_image, new_memory_file
 from aioloader.storage.joined import FileNumbers, JoinedByteSource
-from aioloader.transforms.base import bind
+from aioloader.storage.urls import is_url
+from aioloader.transforms.base import bind, is_native
 from aioloader.transforms.fused import flat_chain
 from aioloader.transforms.lazy_image import LazyImageReader
 
@@ -51,7 +52,16 @@ if TYPE_CHECKING:
 
 _FEW_PATHS = 64
 # Of the libraries that make pixels.
-_LIBRARIES = ("numpy", "opencv-python-headless", "simplejpeg", "pillow", "torch", "torchvision")
+_OPENCV = (
+    "opencv-python-headless",
+    "opencv-python",
+    "opencv-contrib-python",
+    "opencv-contrib-python-headless",
+)
+_LIBRARIES = (
+    *("numpy", "simplejpeg", "pillow", "torch", "torchvision", "albumentations", "scikit-image", "scipy"),
+    *_OPENCV,
+)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -110,6 +120,8 @@ class KeptItems(ByteDataset[Any]):
         if self._memory is not None:
             return SampleFile.in_memory(self._memory, items=len(identities), limit=self._limit)
         assert self._folder is not None
+        if not self._versions.known:
+            return SampleFile.none(self._folder, "the versions of remote objects are not known")
         name, version = identity_of_set(self._resolved, self._versions)
         return SampleFile.in_folder(
             self._folder, name=name, version=version, identities=identities, limit=self._limit
@@ -143,6 +155,10 @@ class KeptItems(ByteDataset[Any]):
             raise IndexError(f"index {place} is out of range: this dataset has {length} samples")
         place %= length
         item = int(self._items(np.array([place]))[0])
+        number = int(self._versions.files[item])
+        if number >= 0 and self._versions.changed(number):
+            self.file.warn(_changed(self._versions.paths[number]))
+            self.file.discard(item)
 
         def make() -> Any:
             with watch_draws(default_rng(), self._generators, self._resolved.name):
@@ -169,7 +185,8 @@ class KeptItems(ByteDataset[Any]):
         if not self._in_bytes:
             return ItemDecoder(self._resolved.base)
         decoder = self._resolved.decoder
-        if getattr(decoder, "dct_scaling", False):
+        parts = [decoder, *(part.decoder for part in getattr(decoder, "parts", ()))]
+        if any(getattr(part, "dct_scaling", False) for part in parts):
             raise ValueError(
                 "cache_samples() keeps whole images, and dct_scaling=True decodes smaller ones with other pixels: use "
                 "one of the two"
@@ -195,13 +212,19 @@ class KeptItems(ByteDataset[Any]):
     def spans(self, indices: IntArray) -> Spans:
         """Return the spans of the items; those of kept ones have no bytes."""
         items = self._items(indices)
+        return self._spans(items, ~self.file.kept(items, self._versions.identities[items]))
+
+    def whole_spans(self, indices: IntArray) -> Spans:
+        items = self._items(indices)
+        return self._spans(items, np.ones(len(items), bool))
+
+    def _spans(self, items: IntArray, missing: Array) -> Spans:
         n = len(items)
         file, offset, length = np.full(n, self.no_bytes), items.astype(np.int64), np.zeros(n, np.int64)
-        if self._in_bytes:
-            missing = np.flatnonzero(~self.file.kept(items, self._versions.identities[items]))
-            if len(missing):
-                own = self._resolved.base.spans(items[missing])
-                file[missing], offset[missing], length[missing] = own.file, own.offset, own.length
+        places = np.flatnonzero(missing) if self._in_bytes else ()
+        if len(places):
+            own = self._resolved.base.whole_spans(items[places])
+            file[places], offset[places], length[places] = own.file, own.offset, own.length
         return _KeptSpans(file, offset, length, items=items)
 
     def extras(self, indices: IntArray) -> Array:
@@ -250,19 +273,22 @@ class ItemVersions:
         files: int64 (items,), the place of each item's file in `paths`; -1: it has none.
         paths: the local files, and objects.
         stamps: int64 (files, 2), time of the last change in nanoseconds, and bytes, of each local file; else -1.
+        known: no object has an unknown version.
     """
 
     identities: Array
     files: IntArray
     paths: tuple[str, ...]
     stamps: IntArray
+    known: bool = True
 
     @classmethod
     def of(cls, resolved: Resolved) -> ItemVersions:
         """Return the versions of the items of a base; local files are looked at, which may block."""
         n = len(resolved.base)
         if resolved.base_kind == "bytes" and resolved.base.below is not None:
-            return cls.of(resolve(resolved.base.below))
+            below = resolve(resolved.base.below)
+            return cls.of(below)._at(below.remap)
         if resolved.joined_parts is not None:
             return cls._of_parts([resolve(part) for part in resolved.joined_parts])
         if resolved.base_kind != "bytes":
@@ -273,33 +299,46 @@ class ItemVersions:
             paths = tuple(map(str, source.paths))
             stamps = np.array([stamp_of(path) for path in paths], np.int64).reshape(-1, 2)
             words = np.zeros(len(paths), np.uint64)
+            versioned = True
             for number, path in enumerate(paths):
-                known = source.identity(number) or (path, stamps[number].tolist())
-                words[number] = _word(repr(known))
+                version = source.identity(number)
+                versioned = versioned and (version is not None or not is_url(path))
+                words[number] = _word(repr(version or (path, stamps[number].tolist())))
         finally:
             source.close()
         numbered = bool(len(paths)) and bool(n) and int(spans.file.max()) < len(paths)
         files = spans.file if numbered else np.full(n, -1)
         start = words[spans.file] if numbered else np.zeros(n, np.uint64)
         extras = _words_of(resolved.base.extras(np.arange(n)), n)
-        return cls(_mixed(start, spans.offset, spans.length, *extras.T), files, paths, stamps)
+        mixed = _mixed(start, spans.offset, spans.length, *extras.T)
+        return cls(mixed, files, paths, stamps, versioned)
 
     @classmethod
     def _of_parts(cls, parts: list[Resolved]) -> ItemVersions:
-        found = [cls.of(part) for part in parts]
-        where = [slice(None) if part.remap is None else part.remap for part in parts]
+        found = [cls.of(part)._at(part.remap) for part in parts]
         starts = np.cumsum([0, *(len(each.paths) for each in found)])
+        moved = [
+            np.where(each.files < 0, -1, each.files + start)
+            for each, start in zip(found, starts, strict=False)
+        ]
         return cls(
-            np.concatenate([each.identities[at] for each, at in zip(found, where, strict=True)]),
-            np.concatenate(
-                [
-                    np.where(each.files < 0, -1, each.files + start)[at]
-                    for each, start, at in zip(found, starts, where, strict=False)
-                ]
-            ),
+            np.concatenate([each.identities for each in found]),
+            np.concatenate(moved),
             tuple(path for each in found for path in each.paths),
             np.concatenate([each.stamps for each in found]),
+            all(each.known for each in found),
         )
+
+    def _at(self, remap: IntArray | None) -> ItemVersions:
+        """Return those of items at some places, in their order."""
+        if remap is None:
+            return self
+        return replace(self, identities=self.identities[remap], files=self.files[remap])
+
+    def changed(self, number: int) -> bool:
+        """Return True if a local file is no longer the one that it was."""
+        known = tuple(self.stamps[number].tolist())
+        return known[0] >= 0 and known != stamp_of(self.paths[number])
 
 
 def stamp_of(path: str) -> tuple[int, int]:
@@ -344,27 +383,33 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
         TypeError: the dataset, or a transform, cannot be pickled, so that it cannot be recognized again.
     """
     stages: Sequence[Any] = resolved.stages
-    parts: list[Any] = [[stage.fn for stage in stages], [stage.first for stage in stages]]
-    if resolved.base_kind != "bytes":
-        parts.append(resolved.given)
+    fns = [stage.fn for stage in stages]
+    below: list[Resolved] = [resolve(part) for part in resolved.joined_parts or ()]
+    if resolved.base_kind == "bytes" and resolved.base.below is not None:
+        below.append(resolve(resolved.base.below))
+    # A dataset without files is recognized by its pickle.
+    opaque = not below and not versions.paths
+    parts: list[Any] = [fns, [stage.first for stage in stages], resolved.given if opaque else None]
     try:
         pickled = _pickled(parts)
-        decoder = repr(resolved.decoder) if resolved.base_kind == "bytes" else ""
+        decoder = "" if opaque or below else repr(resolved.decoder)
     except Exception as error:
         raise TypeError(
             f"cache_samples(folder=...) cannot recognize {resolved.name} or its transforms in a later run, because "
             f"they cannot be pickled ({error}): leave folder=None"
         ) from error
-    root = os.path.commonpath([os.path.abspath(path) for path in versions.paths]) if _local(versions) else ""
-    where = versions.paths[:1] if not root else [root]
-    name = hashlib.sha256(pickled + repr((resolved.name, decoder, list(where))).encode(errors="replace"))
+    found = [identity_of_set(each, ItemVersions.of(each)) for each in below]
+    paths = [path if is_url(path) else os.path.abspath(path) for path in versions.paths]
+    facts = resolved.name, decoder, paths, [name for name, _ in found]
+    name = hashlib.sha256(pickled + repr(facts).encode("utf-8", "surrogateescape"))
     few = len(versions.paths) <= _FEW_PATHS or len(versions.identities) > 4 * len(versions.paths)
     stamps = versions.stamps.tolist() if few else []
-    sources = [*map(_source_stamp, [resolved.given, *(stage.fn for stage in stages)])]
-    if resolved.base_kind != "bytes":
+    sources = sorted({*map(_source_stamp, reachable([resolved.given, *fns]))})
+    if opaque:
         sources += [stamp_of(text) for text in _paths_in(resolved.given)]
     libraries = {each: _version_of(each) for each in _LIBRARIES}
-    version = repr((__version__, sys.version_info[:2], libraries, stamps, sources, len(versions.identities)))
+    count = len(versions.identities)
+    version = repr((__version__, sys.version_info[:2], libraries, stamps, sources, count, found))
     return name.hexdigest()[:24], version
 
 
@@ -374,10 +419,6 @@ def _pickled(value: Any) -> bytes:
     for number in list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", ())):
         pickled = pickled.replace(number.encode(), b"")
     return pickled
-
-
-def _local(versions: ItemVersions) -> bool:
-    return len(versions.paths) > 0 and bool((versions.stamps[:, 0] >= 0).all())
 
 
 def _version_of(library: str) -> str | None:
@@ -409,6 +450,10 @@ def _paths_in(dataset: Any) -> Iterator[str]:
                 yield os.fspath(path)
 
 
+def _changed(path: str) -> str:
+    return f"{path} has changed: samples of changed files are made again in each epoch"
+
+
 # -- draws -------------------------------------------------------------------------------------------------------------
 
 
@@ -427,10 +472,10 @@ def refuse_draws(resolved: Resolved) -> None:
             rng = Rng(0)
             rng.seek(0, 0, 0)
             name = getattr(part, "__name__", type(part).__name__)
-            if not stage.native:
-                if stage.takes_rng:
+            if not is_native(part):
+                if accepts_rng(part) and not hasattr(part, "apply"):
                     raise ValueError(_drawn(name))
-                continue
+                continue  # `watch_draws` watches it
             try:
                 image = bind(part)(image, rng, None)
             except Exception:
@@ -523,13 +568,10 @@ class KeptSource(JoinedByteSource):
 
     def _look(self, files: IntArray) -> None:
         """Find out which files have changed."""
-        stamps, paths = self._versions.stamps, self._versions.paths
         for number in files.tolist():
-            if tuple(stamps[number].tolist()) != stamp_of(paths[number]):
+            if self._versions.changed(number):
                 self._changed[number] = True
-                self._file.warn(
-                    f"{paths[number]} has changed: samples of changed files are made again in each epoch"
-                )
+                self._file.warn(_changed(self._versions.paths[number]))
 
     def _discard(self, items: IntArray) -> None:
         """Discard the samples of files that have changed."""
@@ -575,6 +617,7 @@ class KeptDecoder(Decoder[Any]):
         paths: the files, if they are few, for errors.
         name: of the dataset, for errors.
         no_bytes: see `KeptItems`.
+        own: the caller gets all arrays, and may write to them.
     """
 
     file: SampleFile
@@ -583,6 +626,7 @@ class KeptDecoder(Decoder[Any]):
     paths: tuple[str, ...]
     name: str
     no_bytes: int
+    own: bool = False
 
     @property
     def foreign(self) -> bool:
@@ -620,7 +664,7 @@ class FusedKept(FusedDecoder[Any]):
         self.leaves = self._images[False].leaves
         self._then = tuple(stages[: self.stages])
         # Code of the caller may write to what it gets, but for an image that stages of this package replace before.
-        self._own = not all(stage.native for stage in stages)
+        self._own = decoder.own or not all(stage.native for stage in stages)
         self._own_image = self._own and not (self._then and all(stage.looked for stage in self._then))
         self._direct = decoder.base.fuse((*decoder.stages, *stages))
 

@@ -270,7 +270,8 @@ def parser_of(dataset: ByteDataset[Any]) -> ImageDecoder:
     Raises:
         TypeError: it has no such method.
     """
-    decoder: ImageDecoder | None = dataset.decoder.as_images()
+    given: Any = dataset.decoder  # of any class
+    decoder: ImageDecoder | None = given.as_images() if hasattr(given, "as_images") else None
     if decoder is None:
         raise TypeError(
             f"the decoder of {type(dataset).__name__} is no ImageDecoder: it returns no encoded images"

@@ -414,6 +414,12 @@ class JoinedItems(ByteDataset[Any]):
         return JoinedByteSource(sources, self._numbers)
 
     def spans(self, indices: IntArray) -> Spans:
+        return self._spans(indices, whole=False)
+
+    def whole_spans(self, indices: IntArray) -> Spans:
+        return self._spans(indices, whole=True)
+
+    def _spans(self, indices: IntArray, *, whole: bool) -> Spans:
         n = len(indices)
         file, offset, length = (np.zeros(n, np.int64) for _ in range(3))
         for number, where, places in self._split(indices):
@@ -421,7 +427,8 @@ class JoinedItems(ByteDataset[Any]):
             if not self._parts[number].in_bytes:
                 file[where], offset[where] = start, places
                 continue
-            own = self._parts[number].resolved.base.spans(places)
+            base = self._parts[number].resolved.base
+            own = base.whole_spans(places) if whole else base.spans(places)
             file[where], offset[where], length[where] = own.file + start, own.offset, own.length
         return Spans(file, offset, length)
 

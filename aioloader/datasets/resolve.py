@@ -425,7 +425,7 @@ def fingerprint(dataset: MapDataset[Any]) -> str:
         16 hexadecimal digits.
     """
     resolved = resolve(dataset)
-    if resolved.base_kind == "bytes" and resolved.base.below is not None:
+    while resolved.base_kind == "bytes" and resolved.base.below is not None:
         below = resolve(resolved.base.below)  # samples that are kept are those of the dataset itself
         remap = below.remap if resolved.remap is None else resolved.remap
         if below.remap is not None and resolved.remap is not None:

@@ -122,16 +122,17 @@ def find_generators(roots: Sequence[Any]) -> list[Any]:
     objects are looked at, and no container of more than 1000 elements.
     """
     kinds, _ = _kinds_and_atoms()
-    found = (value for value in _reachable(roots) if isinstance(value, kinds))
+    found = (value for value in reachable(roots) if isinstance(value, kinds))
     return [value for value in found if not isinstance(value, random.SystemRandom)]
 
 
 def find_classes(roots: Sequence[Any]) -> set[type]:
     """Return the classes that objects are of, or refer to; they are looked for as generators are."""
-    return {value if isinstance(value, type) else type(value) for value in _reachable(roots)}
+    return {value if isinstance(value, type) else type(value) for value in reachable(roots)}
 
 
-def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
+def reachable(roots: Sequence[Any]) -> Iterator[Any]:
+    """Iterate over objects and what they refer to, see `find_generators`; over generators only as such."""
     kinds, atoms = _kinds_and_atoms()
     seen: dict[int, Any] = {id(each): each for each in _global_generators()}
     waiting: list[Any] = list(reversed(roots))

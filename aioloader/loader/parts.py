@@ -14,7 +14,7 @@ from aioloader.executors.auto import AutoExecutor
 from aioloader.executors.factory import make_executor
 from aioloader.executors.runner import bulk_method
 from aioloader.executors.shared_memory import SlabMemory
-from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.host_limits import available_cores, available_memory
 from aioloader.foundation.native import absence
 from aioloader.foundation.protocols import has_attribute
 from aioloader.foundation.threads import Threads
@@ -112,6 +112,8 @@ class LoaderParts:
         """
         options = self._options
         self._cores = 1 if self._gathers else available_cores()
+        if not self.in_memory:
+            self._metrics.available_memory_bytes = available_memory()
         executor = self.workers = self._make_executor(owner)
         try:
             if self._resolved.reads_ahead:
@@ -201,7 +203,8 @@ class LoaderParts:
             return replace(items, own_getitem=own, location=self._resolved.location), None
         source = self._resolved.open_source()
         source.set_timeout(self._options.timeout)
-        items = replace(items, spans=base.spans, extras=base.extras, location=base.location)
+        items = replace(items, spans=base.spans, whole_spans=base.whole_spans, extras=base.extras)
+        items = replace(items, location=base.location)
         return replace(items, partial=self._partial_reads(source)), source
 
     def _partial_reads(self, source: ByteSource) -> PartialReads | None:

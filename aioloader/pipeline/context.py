@@ -24,7 +24,7 @@ class ItemSource:
         name: its class, for errors.
         length: number of items.
         index_map: int64 (length,) index to index of the base dataset, or None where they are equal.
-        spans, extras: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
+        spans, whole_spans, extras: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
         location: see `aioloader.datasets.resolve.Resolved`, by base index; None if the dataset has no such method.
         own_getitem: samples are made by the dataset's own ``__getitem__``.
         arrays: the arrays to gather from if a batch needs nothing else, or None.
@@ -37,6 +37,7 @@ class ItemSource:
     length: int
     index_map: IntArray | None = None
     spans: Callable[[IntArray], Spans] | None = None
+    whole_spans: Callable[[IntArray], Spans] | None = None
     extras: Callable[[IntArray], Array | None] | None = None
     location: Callable[[int], ItemLocation] | None = None
     own_getitem: bool = False

@@ -68,6 +68,7 @@ class Fetch:
     ) -> None:
         self._context = context
         self._source = source
+        self._whole = whole
         self._partial = None if whole else context.items.partial
         self._whole_nbytes: IntArray | None = None  # of each item, if some are partial
         n = len(plan.indices)
@@ -100,7 +101,9 @@ class Fetch:
         if items.spans is None or self._source is None:
             return
         base = self.index_table[BASE]
-        spans = items.spans(base)
+        spans = (
+            items.whole_spans(base) if self._whole and items.whole_spans is not None else items.spans(base)
+        )
         self.index_table[FILE] = spans.file
         self.index_table[OFFSET] = spans.offset
         if items.extras is not None:

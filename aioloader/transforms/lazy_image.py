@@ -224,7 +224,7 @@ class LazyImageReader:
             DecodeError: as `decode_image`; damaged pixels may be detected only when they are requested.
         """
         if type(data) is np.ndarray:
-            return _Pixels(data, borrowed=True)
+            return _Pixels(data[:], borrowed=True)  # a view: an array itself would count as this image's own
         image = self.jpeg(data, path, entry=entry)
         if image is not None:
             return image

@@ -77,6 +77,7 @@ _HEADER_LOCK, _USE_LOCK, _ITEM_LOCKS = 0, 1, 1 << 40
 _LOCK = struct.Struct("hhqqi4x")
 # A process that is stopped keeps its locks: after this time others do without the lock, and what it was for.
 _PATIENCE_S = 30.0
+_MOST_PARTS = 1000  # that the system takes in one call
 _NO_MEMORY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.ETIMEDOUT}
 
 
@@ -480,17 +481,16 @@ class SampleFile:
 
     def _frame(self, offset: int, nbytes: int, own: bool) -> memoryview | None:
         """Return the bytes of a sample; None if they are not in the file."""
-        end = offset + nbytes
+        end, data = offset + nbytes, self._data
         if not self._samples_start <= offset < end or nbytes % _ALIGN or offset % _ALIGN:
             return None
-        if self._checks or end > len(self._data):  # a memory file cannot be cut
+        if self._checks or end > len(data):  # a memory file cannot be cut
             size = os.fstat(self._fd).st_size
             if end > size:
                 return None
         if own or not self._maps:
             copy = np.empty(nbytes, np.uint8).data
             return copy if os.preadv(self._fd, [copy], offset) == nbytes else None
-        data = self._data
         if end > len(data):
             # Maps that are replaced live as long as views of them.
             data = self._data = memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
@@ -569,6 +569,8 @@ class SampleFile:
         except Exception as error:
             self._stop(f"samples cannot be kept: {type(error).__name__}: {error}")
             return
+        if len(parts) > _MOST_PARTS:
+            parts = [b"".join(parts)]
         nbytes = sum(memoryview(part).nbytes for part in parts)
         fd = self._own_fd()
         try:

@@ -271,6 +271,9 @@ class CachedByteSource(_CachedSource):
         lookup = Lookup(cache, name, identify=self._identify, kind=source.kind, keys=keys)
         super().__init__(source, cache, source.kind, lookup, apart=False)
 
+    def identity(self, number: int) -> tuple[str, str] | None:
+        return self._inner.identity(number)
+
     async def plan(self, spans: Spans) -> ReadPlan:
         if self._kind is SpanKind.FILE:
             must_read = bool((self._nbytes[spans.file] < 0).any())

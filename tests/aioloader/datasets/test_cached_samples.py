@@ -440,3 +440,109 @@ def test_any_chain_has_the_same_batches(seed: int, formats: dict[str, Path], tmp
         assert len(found[1]) in (at, at + len(expected[2]))
     for some, others in zip(found, expected, strict=True):
         assert_same_leaves(some[: len(others)], others)
+
+
+def test_arrays_of_the_dataset_are_not_altered() -> None:
+    images = [np.random.default_rng(number).integers(0, 256, (9, 7, 3), np.uint8) for number in range(8)]
+    before = [image.copy() for image in images]
+    kept = aioloader.SimpleDataset(images).cache_samples("1MB")
+    chain = transforms.Compose([transforms.RandomHorizontalFlip(1.0), transforms.ToTensor()])
+    with DataLoader(kept.transform_first(chain), 4, num_workers=0) as loader:
+        for _ in range(2):
+            list(loader)
+    for image, old in zip(images, before, strict=True):
+        np.testing.assert_array_equal(image, old)
+
+
+def test_samples_for_torchs_loader_are_its_own(photo_rec: Path) -> None:
+    kept = aioloader.open_dataset(photo_rec).cache_samples("1GB")
+    for dataset in (kept, kept.transform(shares)):
+        before = pickle.dumps([dataset[index] for index in range(3)])
+        for sample in dataset.__getitems__([0, 1, 2]):
+            (sample["image"] if isinstance(sample, dict) else sample[0])[:] = 7
+        assert pickle.dumps([dataset[index] for index in range(3)]) == before
+
+
+def test_a_single_sample_of_a_changed_file_is_made_again(photo_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(photo_folder, tmp_path / "photos")
+    plain = aioloader.open_dataset(tmp_path / "photos")
+    kept = plain.cache_samples("1GB")
+    first, second = plain.location(0).path, plain.location(1).path
+    assert kept[0][0].size
+    shutil.copy(second, first)
+    with pytest.warns(SampleCacheWarning, match="has changed"):
+        image = kept[0][0]
+    np.testing.assert_array_equal(image, plain[1][0])
+
+
+class Numbered(aioloader.formats.EncodedDataset):
+    """Images of a library that reads a file by itself."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __len__(self) -> int:
+        return 3
+
+    def read(self, indices: Any) -> list[bytes]:
+        image = np.full((4, 4, 3), int(self.path.read_text()), np.uint8)
+        return [transforms.encode_raw(image)] * len(indices)
+
+
+def test_sets_without_files_are_told_apart_in_a_folder(tmp_path: Path) -> None:
+    for number in (3, 4):
+        (tmp_path / f"{number}.db").write_text(str(number))
+        kept = Numbered(tmp_path / f"{number}.db").cache_samples("1MB", tmp_path / "kept")
+        assert kept[0].max() == number
+    (tmp_path / "4.db").write_text("5")
+    assert Numbered(tmp_path / "4.db").cache_samples("1MB", tmp_path / "kept")[0].max() == 5
+
+
+def test_joined_sets_of_one_class_are_told_apart_in_a_folder(tmp_path: Path) -> None:
+    for number in (3, 4):
+        (tmp_path / f"{number}.db").write_text(str(number))
+        one = Numbered(tmp_path / f"{number}.db")
+        assert (one + one).cache_samples("1MB", tmp_path / "kept")[5].max() == number
+
+
+@pytest.mark.parametrize("outer", [lambda kept: kept.sample([2, 0] * 20), lambda kept: kept.shard(3, 1)])
+def test_kept_samples_of_a_part_of_kept_samples(photo_rec: Path, tmp_path: Path, outer: Any) -> None:
+    plain = aioloader.open_dataset(photo_rec)
+    resized = transforms.Resize(20)
+    kept = outer(plain.cache_samples("1GB", tmp_path)).transform_first(resized).cache_samples("1GB", tmp_path)
+    expected = batches_of(outer(plain).transform_first(transforms.Compose([resized, CROP])))
+    for _ in range(2):
+        assert_same(batches_of(kept.transform_first(CROP)), expected)
+
+
+def test_a_state_goes_on_with_twice_kept_samples(photo_rec: Path) -> None:
+    kept = aioloader.open_dataset(photo_rec).cache_samples("1GB").transform_first(transforms.Resize(20))
+    with DataLoader(kept.cache_samples("1GB").transform_first(CROP), 4, num_workers=0) as loader:
+        state = loader.state_dict()
+        list(loader)
+        loader.load_state_dict(state)
+
+
+def test_edited_code_that_a_transform_calls_makes_another_set(
+    photo_rec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "deep_code.py").write_text("def part(image):\n    return image[:5, :5]\n")
+    (tmp_path / "my_code.py").write_text(
+        "import deep_code\n\ndef cut(image):\n    return deep_code.part(image)\n"
+    )
+    import my_code  # type: ignore[import-not-found]
+
+    def made() -> set[str]:
+        chain = transforms.Compose([my_code.cut])
+        kept = (
+            aioloader.open_dataset(photo_rec).transform_first(chain).cache_samples("1GB", tmp_path / "kept")
+        )
+        assert len(kept[0])
+        return {path.name for path in (tmp_path / "kept").iterdir()}
+
+    before = made()
+    assert made() == before
+    os.utime(tmp_path / "deep_code.py", ns=(1, 1))
+    assert made() != before

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.aioloader.datasets.parquet_files import write_images
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ def test_a_loader_imports_what_it_needs_when_it_is_made(photo_rec: Path, tmp_pat
 
 
 def test_rows_are_read_without_the_rest_of_pyarrow(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pip install 'aioloader[parquet]'")
     # Importing pandas and pyarrow.compute takes longer than reading a row group.
     modules = run(tmp_path, FIRST_ROW, write_images(tmp_path / "a.parquet", 0, 4))
     assert not {"numpy.ma", "pandas", "pyarrow.compute"} & {*modules}

@@ -147,7 +147,7 @@ def test_a_kill_leaves_nothing_that_is_named_like_a_whole_file(source: Path, tmp
 
 
 INTERRUPTED = """
-    import os, signal, sys
+    import signal, sys
     from aioloader.observability import progress
     from aioloader.cli import main
     update = progress.ProgressBar.update
@@ -155,7 +155,7 @@ INTERRUPTED = """
     def interrupt(self, done):
         update(self, done)
         if done == 17:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # in this thread, so at once
 
     progress.ProgressBar.update = interrupt
     sys.exit(main(sys.argv[1:]))
