@@ -229,7 +229,7 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
                 file.write(bytes([(old or b"\0")[0] ^ (1 << rng.randrange(8))]))
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_damage_between_runs_costs_samples_only(tmp_path: Path, count: int) -> None:
     filled(opened(tmp_path))
     whole = only_file(tmp_path).read_bytes()
@@ -244,7 +244,7 @@ def test_damage_between_runs_costs_samples_only(tmp_path: Path, count: int) -> N
 
 
 # Before a sample is first used any byte may change; later only what is not a byte of a sample.
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_damage_to_an_open_file_costs_samples_only(tmp_path: Path, count: int) -> None:
     with any_warnings():
         for number, (kind, each) in enumerate(damages(count, 2)):
