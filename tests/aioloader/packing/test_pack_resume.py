@@ -158,6 +158,7 @@ INTERRUPTED = """
             signal.raise_signal(signal.SIGINT)  # in this thread, so at once
 
     progress.ProgressBar.update = interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background lacks
     sys.exit(main(sys.argv[1:]))
 """
 
