@@ -111,6 +111,9 @@ class Decoder(Generic[T_co]):
         """Return True if code of the caller runs in it, which may draw from global random generators."""
         return False
 
+    dct_scaling: bool = False
+    """It may decode smaller images than there are, with other pixels."""
+
     @property
     def shareable(self) -> bool:
         """Return True if it knows no files, so that an equal decoder of another dataset can take its place."""

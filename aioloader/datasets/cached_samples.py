@@ -38,7 +38,7 @@ from aioloader.rng import Rng, current_rng, default_rng
 from aioloader.storage.cache.samples import MISSING, SampleFile, is_image, new_memory_file
 from aioloader.storage.joined import FileNumbers, JoinedByteSource
 from aioloader.storage.urls import is_url
-from aioloader.transforms.base import bind, is_native
+from aioloader.transforms.base import bind, is_native, is_transform
 from aioloader.transforms.fused import flat_chain
 from aioloader.transforms.lazy_image import LazyImageReader
 
@@ -185,8 +185,7 @@ class KeptItems(ByteDataset[Any]):
         if not self._in_bytes:
             return ItemDecoder(self._resolved.base)
         decoder = self._resolved.decoder
-        parts = [decoder, *(part.decoder for part in getattr(decoder, "parts", ()))]
-        if any(getattr(part, "dct_scaling", False) for part in parts):
+        if decoder.dct_scaling:
             raise ValueError(
                 "cache_samples() keeps whole images, and dct_scaling=True decodes smaller ones with other pixels: use "
                 "one of the two"
@@ -473,7 +472,7 @@ def refuse_draws(resolved: Resolved) -> None:
             rng.seek(0, 0, 0)
             name = getattr(part, "__name__", type(part).__name__)
             if not is_native(part):
-                if accepts_rng(part) and not hasattr(part, "apply"):
+                if accepts_rng(part) and not is_transform(part):
                     raise ValueError(_drawn(name))
                 continue  # `watch_draws` watches it
             try:

@@ -12,6 +12,7 @@ import numpy as np
 
 from aioloader.abc import Decoder, FusedDecoder
 from aioloader.crop_index import AUTO
+from aioloader.datasets.resolve import decoder_of
 from aioloader.errors import IncompleteItemError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS, decode_image
 from aioloader.transforms.formats import image_size
@@ -270,8 +271,7 @@ def parser_of(dataset: ByteDataset[Any]) -> ImageDecoder:
     Raises:
         TypeError: it has no such method.
     """
-    given: Any = dataset.decoder  # of any class
-    decoder: ImageDecoder | None = given.as_images() if hasattr(given, "as_images") else None
+    decoder: ImageDecoder | None = decoder_of(dataset).as_images()
     if decoder is None:
         raise TypeError(
             f"the decoder of {type(dataset).__name__} is no ImageDecoder: it returns no encoded images"

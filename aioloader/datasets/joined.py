@@ -149,6 +149,10 @@ class JoinedDecoder(Decoder[Any]):
     numbers: FileNumbers
 
     @property
+    def dct_scaling(self) -> bool:  # type: ignore[override]  # known from its parts
+        return any(part.decoder.dct_scaling for part in self.parts)
+
+    @property
     def foreign(self) -> bool:
         return any(
             part.decoder.foreign or not all(stage.native for stage in part.stages) for part in self.parts

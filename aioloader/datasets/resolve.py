@@ -233,6 +233,12 @@ class FunctionDecoder(Decoder[Any]):
         return self.function(data, extra, location)
 
 
+def decoder_of(dataset: ByteDataset[Any]) -> Decoder[Any]:
+    """Return the decoder of a byte dataset; one of another class is adapted."""
+    decoder: Any = dataset.decoder
+    return decoder if isinstance(decoder, Decoder) else FunctionDecoder(decoder)
+
+
 def _name_of(dataset: Any) -> str:
     """Return the name of a dataset of any class, for errors."""
     name = dataset.display_name if has_attribute(dataset, "display_name") else None
@@ -297,8 +303,7 @@ class Resolved:
     @property
     def decoder(self) -> Decoder[Any]:
         """Return the decoder of a base of bytes; one of another class is adapted."""
-        decoder: Any = self.base.decoder
-        return decoder if isinstance(decoder, Decoder) else FunctionDecoder(decoder)
+        return decoder_of(self.base)
 
     @property
     def location(self) -> Callable[[int], ItemLocation] | None:

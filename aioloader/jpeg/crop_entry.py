@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from aioloader.foundation.checksum import checksum
 from aioloader.jpeg.frame import jpeg_orientation
 from aioloader.jpeg.huffman import (
     EOB,
@@ -66,10 +67,6 @@ _USUAL_SHARE = 0.049
 # Limits of the layout: the interval has 8 bits, and the starts of rows 32 bits, in which they are counted in bits.
 _MOST_INTERVAL = (1 << 8) - 1
 MOST_NBYTES = (1 << 29) - 1
-
-# Lanes of a checksum: not a power of two, so that pages that changed places are noticed.
-_LANES = 509
-_SHORT = 1 << 14
 
 
 class CropEntryError(ValueError):
@@ -175,23 +172,6 @@ class ScanPoints:
     positions: IntArray
     predictors: IntArray
     scan_nbytes: int
-
-
-def checksum(data: Any) -> int:
-    """Return a checksum of all bytes, 32 bits; several times as fast as a CRC-32 for large images.
-
-    It is the CRC-32 of sums: the data's 64-bit words (little endian) are summed in 509 lanes, modulo 2**64, and the
-    bytes that do not fill all lanes follow. A change within less than 4,072 consecutive bytes always changes the sums.
-    Data of less than 16 KiB has its CRC-32. It guards against accidents, not against intent.
-
-    Args:
-        data: bytes, or a memoryview of bytes.
-    """
-    rows = 0 if len(data) < _SHORT else len(data) // (8 * _LANES)
-    if not rows:
-        return zlib.crc32(data)
-    words = np.ndarray((rows, _LANES), "<u8", data)
-    return zlib.crc32(memoryview(data)[rows * 8 * _LANES :], zlib.crc32(np.add.reduce(words, 0)))
 
 
 def check_entry(entry: Any, data: Any) -> None:

@@ -36,6 +36,7 @@ import numpy as np
 
 from aioloader.errors import SampleCacheWarning
 from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.checksum import checksum
 from aioloader.foundation.forks import ForkGuard
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ _FRAME = struct.Struct("<IIIIII")
 _WHOLE = 0x656C6F68
 _ALONE = None
 _LENGTH = struct.Struct("<Q")
-_BLOCK = 512
 # Bytes of the file that are locked: one for changes of the header, one by all who use the file, one for each item in
 # the making. Locks are those of an open file: threads exclude one another, and a process that ends holds none.
 _HEADER_LOCK, _USE_LOCK, _ITEM_LOCKS = 0, 1, 1 << 40
@@ -180,16 +180,10 @@ def unframed(frame: memoryview, *, own: bool) -> Any:
     return image if sample is _ALONE else (image, *sample)
 
 
-def checksum(data: Any, item: int, identity: int, name: str) -> int:
-    """Return a checksum of a sample's bytes and of whose they are; never 0.
-
-    It is the CRC-32 of the sums of the words at each place of 4 KiB blocks, which takes a tenth of that of the bytes.
-    """
-    words = np.frombuffer(data, np.uint64)  # of whole multiples of 64 bytes
-    blocks = len(words) // _BLOCK
-    sums = words[: blocks * _BLOCK].reshape(blocks, _BLOCK).sum(axis=0, dtype=np.uint64)
-    found = zlib.crc32(words[blocks * _BLOCK :].tobytes(), zlib.crc32(sums.tobytes()))
-    return zlib.crc32(struct.pack("<QQQ", item, identity, len(words)) + name.encode(), found) or 1
+def checksum_of(data: Any, item: int, identity: int, name: str) -> int:
+    """Return a checksum of a sample's bytes and of whose they are; never 0."""
+    whose = struct.pack("<QQQI", item, identity, len(data), checksum(data)) + name.encode()
+    return zlib.crc32(whose) or 1
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -275,6 +269,9 @@ class SampleFile:
     """
 
     def __init__(self, path: str, opened: OpenFile, *, checked: bool, maps: bool) -> None:
+        self._use(path, opened, checked=checked, maps=maps)
+
+    def _use(self, path: str, opened: OpenFile, *, checked: bool, maps: bool) -> None:
         self.path = path
         self._name = os.path.basename(path) if checked else ""
         self._file = opened
@@ -311,7 +308,7 @@ class SampleFile:
             try:
                 opened = OpenFile(_open(path))
                 if os.pread(opened.fd, _TOKEN.size, 0) == state["token"]:
-                    self.__init__(state["path"], opened, checked=checked, maps=maps)  # type: ignore[misc]
+                    self._use(state["path"], opened, checked=checked, maps=maps)
                     return
             except OSError as error:
                 reason = str(error)
@@ -319,7 +316,7 @@ class SampleFile:
 
     def _nothing(self, path: str, reason: str) -> None:
         """Keep nothing: a file without bytes answers everything that way."""
-        self.__init__(path, OpenFile(_open(os.devnull)), checked=True, maps=False)  # type: ignore[misc]
+        self._use(path, OpenFile(_open(os.devnull)), checked=True, maps=False)
         self.warn(f"{path}: no samples are kept: {reason}")
 
     @classmethod
@@ -461,7 +458,7 @@ class SampleFile:
         if frame is not None:
             mark = zlib.crc32(row) if self._checks else 0
             if mark and self._seen[item] != mark:
-                if checksum(frame, item, identity, self._name) == expected:
+                if checksum_of(frame, item, identity, self._name) == expected:
                     self._seen[item] = mark
                 else:
                     frame, reason = None, "its checksum is wrong"
@@ -579,7 +576,7 @@ class SampleFile:
                 return
             if os.pwritev(fd, parts, offset) != nbytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            found = checksum(b"".join(parts), item, identity, self._name) if self._checks else 0
+            found = checksum_of(b"".join(parts), item, identity, self._name) if self._checks else 0
             place = _TABLE_START + item * _ROW.size
             os.pwrite(fd, _ROW.pack(identity, offset, nbytes, found, _EMPTY)[:_STATE_PLACE], place)
             os.pwrite(fd, _STATE.pack(_KEPT), place + _STATE_PLACE)
@@ -633,7 +630,7 @@ class _Missing:
 
 
 MISSING = _Missing()
-"""What `SampleFile.find` returns for an item that is not kept."""
+"""Result of `SampleFile.find` for an item that is not kept."""
 
 
 def new_memory_file() -> OpenFile:
