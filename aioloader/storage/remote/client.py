@@ -43,6 +43,7 @@ from aioloader.storage.remote.failures import (
     Kind,
     RequestFailure,
     classify,
+    closed_early,
     remote_error,
     retry_pause_s,
     status_of,
@@ -835,14 +836,16 @@ class Client:
                 with anyio.move_on_after(min(left_s, attempt_s or _FIRST_ATTEMPT_S * 2**attempts)):
                     return await send()
                 failure = RequestFailure(Kind.LOST, True, "no response in time")
+                reached = True
             except (ForkedError, ImportError):
                 raise
             except Exception as error:
                 failure = self._note(classify(error))
+                # A server that goes away closes its connections: a request on one of them reached it too late.
+                reached = reached or not (failure.kind in NO_SERVER or closed_early(error))
             seconds = monotonic() - begin
             # The name of a server in use may be unknown for a moment; at first it is more likely a wrong name.
             nowhere = failure.kind == Kind.NOWHERE and attempts >= _NOWHERE_ATTEMPTS
-            reached = reached or failure.kind not in NO_SERVER
             long = nowhere or seconds >= _UNREACHED_S
             if go_offline is not None and long and not reached and go_offline(failure.text):
                 return None

@@ -142,6 +142,11 @@ def classify(error: BaseException) -> RequestFailure:
     return RequestFailure(Kind.UNREACHED if _UNREACHED.search(text) else Kind.LOST, True, line)
 
 
+def closed_early(error: BaseException) -> bool:
+    """Return whether the connection was closed before an answer began, by the client library's words."""
+    return "SendRequest" in str(error)
+
+
 def _first_line(text: str) -> str:
     """Return the message without the library's debug output and the URL, and with the innermost reason."""
     line = text.split("\n", 1)[0].strip()

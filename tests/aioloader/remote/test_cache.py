@@ -233,6 +233,14 @@ def test_a_server_that_answers_and_then_goes_is_not_absent(
         served.proxy.come_back()
 
 
+def test_a_connection_that_is_closed_is_no_answer(served: Served, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = _images(served.proxied, cache)
+    served.proxy.behave(Rule("reset", after=0.0))
+    with pytest.warns(OfflineWarning):
+        assert_same(_images(served.proxied, cache), first)
+
+
 def test_files_of_two_servers_of_which_one_answers_are_not_read_offline(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
