@@ -225,14 +225,18 @@ class Threads:
         result: T = self._outcome(job)
         return result
 
-    def _give_back(self, abandoned: Callable[[], object]) -> Callable[[], object]:
+    def widen(self) -> None:
+        """Allow one more thread. From any thread."""
         with self._lock:
             self._limit += 1
-            # Queued functions start no threads later: they need one now, or they wait until the abandoned one ends.
+            # Queued functions start no threads later: they need one now, or they wait until another one ends.
             if self._backlog and len(self._threads) < self._limit and not self._closed:
                 with contextlib.suppress(ThreadStartError):  # then they wait
                     self._add()
                     self._backlog -= 1
+
+    def _give_back(self, abandoned: Callable[[], object]) -> Callable[[], object]:
+        self.widen()
 
         def call() -> None:
             with self._lock:

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from aioloader.foundation.types import IntArray
 
-# Uses of an epoch's key: the order in each window, and the order of the rows of each block.
-_WINDOWS, _ROWS = 0, 1
+# Uses of an epoch's key: the order at each place, and the order of the rows of each block.
+_PLACES, _ROWS = 0, 1
 
 
 class _Epoch(NamedTuple):
-    """Order of the blocks in one epoch, and the windows that follow from it.
+    """Order of the blocks in one epoch, and the places that follow from it.
 
     Attributes:
         first: int64 (blocks,), where the rows of each block begin, in the epoch's order of blocks.
         size: int64 (blocks,), rows of each block in that order.
-        ends: int64 (blocks,), position behind the last sample of each window.
+        ends: int64 (places,), position behind the last sample of each place.
     """
 
     first: IntArray
@@ -38,13 +38,15 @@ class _Epoch(NamedTuple):
 class BlockShuffleSampler(SeededSampler):
     """Every index once, blocks in a random order, and their samples mixed over a window of blocks.
 
-    What is mixed with what: the blocks are put in a random order, as a ring. The samples of each block are spread, at
-    random and evenly, over `window` places of the ring: the block's own and those behind it. Each place is shuffled. So
-    each stretch as long as a block has samples of `window` blocks, one of them new, and a loader needs few more than
-    `window` blocks in memory. The samples of a block are in a stretch that is `window` blocks long; for the last blocks
-    of the ring it ends at the beginning of the epoch. A set that is sorted by class, with more than `window` blocks of
-    one class, should be written in another order, or be shuffled wholly. With `window` blocks or fewer the shuffle is a
-    full one.
+    What is mixed with what: the blocks are put in a random order. The samples of each block are spread, at random and
+    evenly, over `window` places of this order: the block's own and those behind it. Each place is shuffled. So each
+    stretch as long as a block has samples of `window` blocks, one of them new, and a loader needs few more than
+    `window` blocks in memory. A set that is sorted by class, with more than `window` blocks of one class, should be
+    written in another order, or be shuffled wholly. With `window` blocks or fewer the shuffle is a full one.
+
+    At the beginning fewer blocks are mixed, so that the first batch needs one of them and not a window: the samples of
+    the first block are at its own place, those of the second one at two places, and so on up to `window`. At the end
+    the places behind the last block have what is left of those before it.
 
     The order is computed where it is needed: it is a function of seed, epoch and position.
 
@@ -99,7 +101,7 @@ class BlockShuffleSampler(SeededSampler):
         digest.update(self._group_starts.astype("<i8").tobytes())
         if self._indices is not None:
             digest.update(self._indices.astype("<i8").tobytes())
-        return "blocks", self._length, len(self._sizes), self._window, digest.hexdigest()[:16]
+        return "blocks-2", self._length, len(self._sizes), self._window, digest.hexdigest()[:16]
 
     def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
         self._check_stretch(start, stop)
@@ -118,31 +120,43 @@ class BlockShuffleSampler(SeededSampler):
         inside = np.arange(len(self._sizes)) - np.repeat(np.cumsum(counts) - counts, counts)
         order = np.repeat(begins, counts) + inside
         size = self._sizes[order]
-        window = np.zeros(len(size), np.int64)
+        places = np.zeros(len(size) + self._window - 1, np.int64)
+        spread = self._spread(np.arange(len(size)))
         for part in range(self._window):
-            window += np.roll(self._part_ends(size, part + 1) - self._part_ends(size, part), part)
-        return _Epoch(self._first[order], size, np.cumsum(window))
+            inside = np.flatnonzero(part < spread)
+            places[inside + part] += np.diff(
+                self._part_ends(size[inside], spread[inside], np.array([[part], [part + 1]])), axis=0
+            )[0]
+        return _Epoch(self._first[order], size, np.cumsum(places))
 
-    def _part_ends(self, size: IntArray, part: int | IntArray) -> IntArray:
+    def _spread(self, block: IntArray) -> IntArray:
+        """Return the number of places over which the samples of blocks are spread, by their places in the order."""
+        return np.minimum(block + 1, self._window)
+
+    @staticmethod
+    def _part_ends(size: IntArray, spread: IntArray, part: IntArray) -> IntArray:
         """Return where part number `part` of a block's samples begins, in the block's own random order."""
-        return size * part // self._window
+        return size * np.minimum(part, spread) // spread
 
     def _mixed(self, seed: int, epoch: int, positions: IntArray) -> IntArray:
         blocks = self._epoch_of(seed, epoch)
         number = np.searchsorted(blocks.ends, positions, side="right").astype(np.int64)
         begin = np.where(number > 0, blocks.ends[number - 1], 0)
         place = permute_rounds(
-            epoch_key(seed, epoch, _WINDOWS), number, blocks.ends[number] - begin, positions - begin
+            epoch_key(seed, epoch, _PLACES), number, blocks.ends[number] - begin, positions - begin
         )
-        # The parts of a window: part j of the block j places before it, on a ring. The windows that are touched are
-        # neighbours, so their parts are found once for each window.
+        # The parts of a place: part j of the block j places before it. The places that are touched are neighbours, so
+        # their parts are found once for each place.
         low = int(number[0])
         touched = np.arange(low, int(number[-1]) + 1)
         parts = np.arange(self._window)
-        source = (touched[:, None] - parts) % len(blocks.size)
-        size = blocks.size[source]
-        part_begin = self._part_ends(size, parts)
-        ends = np.cumsum(self._part_ends(size, parts + 1) - part_begin, axis=1)
+        source = touched[:, None] - parts
+        exists = (source >= 0) & (source < len(blocks.size))
+        source = np.where(exists, source, 0)
+        size = np.where(exists, blocks.size[source], 0)
+        spread = self._spread(source)
+        part_begin = self._part_ends(size, spread, parts)
+        ends = np.cumsum(self._part_ends(size, spread, parts + 1) - part_begin, axis=1)
         row = number - low
         part = (ends[row] <= place[:, None]).sum(axis=1)
         before = np.where(part > 0, ends[row, part - 1], 0)

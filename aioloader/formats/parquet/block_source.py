@@ -221,7 +221,7 @@ class BlockByteSource(ByteSource):
     Args:
         reader: reads the blocks; closed with this source.
         limit_nbytes: most bytes of blocks in memory.
-        threads: most blocks that are loaded at a time.
+        threads: most blocks that are loaded at a time for batches, and as many for those that follow.
         announced: see `aioloader.abc.ByteSource`.
 
     Attributes:
@@ -238,6 +238,10 @@ class BlockByteSource(ByteSource):
         self.announced = announced
         self.cache = BlockCache(reader.read, reader.nbytes, limit_nbytes=limit_nbytes)
         self._threads: Threads | None = None
+        # At first one block is loaded ahead at a time, and another one for each that was: they share the network's rate
+        # with the blocks of the first batch. Separate, so that no batch waits behind those that follow.
+        self._loading_ahead: Threads | None = None
+        self._may_widen = threads - 1
         # Separate, so that no copy waits for loads.
         self._copying: Threads | None = None
         self._ahead = AnnouncedBlocks(limit_nbytes // _ANNOUNCED_SHARE)
@@ -252,10 +256,10 @@ class BlockByteSource(ByteSource):
 
     def close(self) -> None:
         self._closed = True
-        for threads in (self._threads, self._copying):
+        for threads in (self._threads, self._loading_ahead, self._copying):
             if threads is not None:
                 threads.close()
-        self._threads = self._copying = None
+        self._threads = self._loading_ahead = self._copying = None
         self._reader.close()
         self.cache.clear()
 
@@ -330,12 +334,17 @@ class BlockByteSource(ByteSource):
                 continue
             if not self._ahead.add(number, self._reader.nbytes(number)):
                 return
-            self._started().start(self._load_ahead, number)
+            self._loading_ahead = self._loading_ahead or Threads(1, "aioloader-ahead")
+            self._loading_ahead.start(self._load_ahead, number)
 
     def _load_ahead(self, number: int) -> None:
         # A batch that needed the block meanwhile has loaded it.
         if not self._closed and number in self._ahead:
             self.cache.get(number)
+        threads = self._loading_ahead
+        if self._may_widen > 0 and threads is not None:
+            self._may_widen -= 1
+            threads.widen()
 
     def _started(self) -> Threads:
         self._check_open()

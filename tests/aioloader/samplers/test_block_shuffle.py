@@ -46,25 +46,49 @@ def test_the_order_depends_on_seed_and_epoch() -> None:
 
 def test_the_order_stays_the_same_in_later_versions() -> None:
     found = order(BlockShuffleSampler([3, 1, 4, 2, 5], 2)).tolist()
-    assert found == [0, 8, 2, 7, 9, 4, 5, 6, 3, 11, 10, 12, 13, 14, 1]
+    assert found == [8, 9, 7, 4, 5, 6, 3, 11, 10, 12, 13, 14, 1, 0, 2]
 
 
 def test_a_stretch_has_samples_of_a_window_of_blocks() -> None:
     sizes, window = np.full(200, 50), 16
     blocks = order(BlockShuffleSampler(sizes, window)) // 50
-    for start in range(0, len(blocks), 50):
+    for start in range(50 * window, len(blocks) - 50 * window, 50):
         here = np.unique(blocks[start : start + 50])
         assert 10 <= len(here) <= window + 1
-    # Around the ring, the samples of a block are no further apart than a window of blocks.
     for block in range(200):
         places = np.flatnonzero(blocks == block)
-        gaps = np.diff(np.r_[places, places[0] + len(blocks)])
-        assert len(blocks) - gaps.max() <= (window + 1) * 50
+        assert places[-1] - places[0] <= (window + 1) * 50
+
+
+@given(SIZES, st.integers(1, 20), st.integers(0, 99))
+def test_an_epoch_begins_with_one_block_and_needs_few_more_soon(
+    sizes: list[int], window: int, epoch: int
+) -> None:
+    blocks = np.repeat(np.arange(len(sizes)), sizes)[order(BlockShuffleSampler(sizes, window), 3, epoch)]
+    new = np.unique(blocks, return_index=True)[1]
+    new.sort()
+    if len(sizes) > window:
+        assert len({*blocks[: sizes[int(blocks[0])]].tolist()}) == 1
+        # Block number k of the order is needed once the samples of about two thirds of those before it have come.
+        behind = np.cumsum(np.array(sizes)[blocks[new]])
+        assert (new[1:] >= behind[:-1] * 0.5 - window).all()
+
+
+def test_the_end_of_an_epoch_does_not_change_its_beginning() -> None:
+    sizes = np.full(40, 10)
+    begins = BlockShuffleSampler(sizes, 4)
+    found = order(begins)
+    late = np.flatnonzero(~np.isin(np.arange(40), np.unique(found[:150] // 10)))
+    sizes[late] = 7
+    first = np.r_[0, np.cumsum(sizes)[:-1]]
+    again = order(BlockShuffleSampler(sizes, 4))[:150]
+    block = np.searchsorted(first, again, side="right") - 1
+    np.testing.assert_array_equal(found[:150], block * 10 + again - first[block])
 
 
 def test_samples_of_a_block_are_spread_evenly() -> None:
     blocks = order(BlockShuffleSampler(np.full(100, 64), 16)) // 64
-    for start in range(0, 6400, 640):
+    for start in range(1280, 5120, 640):
         counts = np.unique(blocks[start : start + 64], return_counts=True)[1]
         assert counts.max() <= 8
     # Neighbours are of one block about once in 16 times.
