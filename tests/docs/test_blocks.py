@@ -77,6 +77,7 @@ SUITES = {"torch", "ray"}
 OPTIONAL = {
     *SUITES,
     "albumentations",
+    "datasets",
     "jax",
     "keras",
     "jinja2",
@@ -257,6 +258,27 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
         return
     # Line numbers of an error are those of the page.
     exec(compile("\n" * (block.line - 1) + code, block.place, "exec"), names)
+    _check_shapes(block, code, names)
+
+
+def _check_shapes(block: Block, code: str, names: dict[str, Any]) -> None:
+    """Compare arrays with their dtypes and shapes in comments, as in ``images = ...  # uint8 (8, 64, 64, 3)``.
+
+    A word in the place of a number is any number.
+    """
+    for line in code.splitlines():
+        assigned = re.fullmatch(r"\s*([\w\s,()]+?) = [^#]+#\s*((?:\w+ \([^)]*\)(?:, )?)+)", line)
+        if assigned is None:
+            continue
+        arrays = re.findall(r"\w+", assigned[1])
+        shapes = re.findall(r"(\w+) \(([^)]*)\)", assigned[2])
+        for name, (dtype, shape) in zip(arrays, shapes, strict=True):
+            wanted = [extent.strip() for extent in shape.split(",") if extent.strip()]
+            found = names[name]
+            assert str(found.dtype) == dtype, f"{block.place}: {name}"
+            assert len(found.shape) == len(wanted), f"{block.place}: {name} {found.shape}"
+            for extent, text in zip(found.shape, wanted, strict=True):
+                assert not text.isdigit() or extent == int(text), f"{block.place}: {name} {found.shape}"
 
 
 def run_commands(block: Block, capfd: pytest.CaptureFixture[str]) -> None:

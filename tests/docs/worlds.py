@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -241,22 +242,61 @@ class _Scenes(aioloader.Dataset):
         }
 
 
-def _recipes(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
-    _folders(folder, photo_folder, "new")
-    files = sorted(path.relative_to(folder / "new") for path in (folder / "new").rglob("*.jpg"))
-    rows = [f"{path},{('cat', 'dog')[number % 2]},{number}" for number, path in enumerate(files)]
-    (folder / "labels.csv").write_text("\n".join(["file,species,age", *rows]))
-    photos = aioloader.ImageRecordDataset(photo_rec)
-    captions = aioloader.SimpleDataset(
-        [{"image": photos[number][0], "text": "word " * (number + 1)} for number in range(8)]
-    )
-    return {
-        "photos": photos,
-        "more_photos": photos.take(5),
-        "captions": captions,
-        "texts": [np.arange(1 + number % 40) for number in range(200)],
-        "tokenise": lambda text: [len(word) for word in text.split()],
-    }
+def _your_data(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    pytest.importorskip("pyarrow", reason="needs pip install 'aioloader[parquet]'")
+    _folders(folder, photo_folder, "photos")
+    _tars(folder, photo_folder)
+    samples = _samples(photo_folder)
+    TFRECORD.write(folder / "records", samples, shards=1)
+    next((folder / "records").iterdir()).rename(folder / "train-00000-of-00001")
+    MDS.write(folder / "mds", samples)
+    PARQUET.write(folder / "data", samples, shards=2)
+    for number, path in enumerate(sorted((folder / "data").iterdir())):
+        path.rename(folder / "data" / f"train-{number}.parquet")
+    _tables(folder)
+    _scenes_in_files(folder)
+    rng = np.random.default_rng(0)
+    np.save(folder / "slide.npy", rng.integers(0, 256, (256, 320, 3), np.uint8))
+    np.save(folder / "series.npy", rng.random((100, 3), np.float32))
+    rng.integers(0, 5000, 6500, np.uint16).tofile(folder / "tokens.bin")
+    (folder / "clips").mkdir()
+    for number in range(9):
+        with wave.open(str(folder / "clips" / f"{number}.wav"), "wb") as clip:
+            clip.setparams((1, 2, 16000, 0, "NONE", ""))
+            clip.writeframes(bytes(200 * (number + 1)))
+    for name in ("first", "second"):
+        video = cv2.VideoWriter(str(folder / f"{name}.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 25, (64, 48))
+        for number in range(12):
+            video.write(np.full((48, 64, 3), 20 * number, np.uint8))
+        video.release()
+    return {}
+
+
+def _tables(folder: Path) -> None:
+    """Write labels.csv and train.csv for the photographs."""
+    files = sorted(path.relative_to(folder / "photos").as_posix() for path in folder.glob("photos/*/*.jpg"))
+    rows = [f"{path},{('cat', 'dog')[n % 2]},{n / 2},{n % 2},{n % 3 // 2}" for n, path in enumerate(files)]
+    (folder / "labels.csv").write_text("\n".join(["file,species,age,indoors,old", *rows]))
+    names = [Path(path).stem for path in files if path.startswith("circle/")]
+    tags = [f"{name},round {('red', 'blue')[n % 2]}" for n, name in enumerate(names)]
+    (folder / "train.csv").write_text("\n".join(["id,tags", *tags]))
+
+
+def _scenes_in_files(folder: Path) -> None:
+    """Write images with their masks, boxes and depths."""
+    for name in ("images", "masks", "depth"):
+        (folder / name).mkdir()
+    rows = []
+    for number in range(9):
+        image = np.full((120, 160, 3), 20 * number, np.uint8)
+        cv2.imwrite(str(folder / "images" / f"{number}.jpg"), image)
+        cv2.imwrite(str(folder / "masks" / f"{number}.png"), image[..., 0] // 20)
+        count = 1 + number % 3
+        boxes, points = [[20, 20, 80, 90]] * count, [[[30, 30], [50, 60]]] * count
+        rows.append({"file": f"{number}.jpg", "boxes": boxes, "points": points, "classes": [1] * count})
+    (folder / "boxes.json").write_text(json.dumps(rows))
+    for number in range(2):
+        cv2.imwrite(str(folder / "depth" / f"{number}.png"), np.full((40, 50), 1500, np.uint16))
 
 
 def _after_sampling(names: dict[str, Any]) -> None:
@@ -338,7 +378,6 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "formats.md": _formats,
     "insightface.md": _insightface,
     "packing.md": _packing,
-    "recipes.md": _recipes,
     "sampling.md": _sampling,
     "scaling.md": _scaling,
     "segmentation-and-detection.md": _detection,
@@ -346,6 +385,7 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "batches-of-any-shape.md": _photos,
     **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
     "training-recipes.md": _photos,
+    "your-data.md": _your_data,
     "caching.md": _photos,
     "custom.md": _photos,
     **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),
