@@ -13,7 +13,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
@@ -108,13 +108,19 @@ class Transform:
     _takes_boxes: bool = False
     _reads: Literal["crop", "rectangle", "resize"] | None = None
 
-    def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
+    def __call__(self, x: Any, /, *others: Any, rng: Rng | None = None) -> Any:
         """Return the transformed image.
 
         Args:
             x: the image; not altered.
+            *others: refused: the other elements of a sample, which would not move with the image.
             rng: source of the draws; None: see `aioloader.rng.default_rng`.
+
+        Raises:
+            TypeError: there are others.
         """
+        if others:
+            raise TypeError(_not_an_image(type(self).__name__, (x, *others)))
         return self.apply(x, default_rng() if rng is None else rng)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
@@ -524,6 +530,16 @@ def drop_grey_axis(x: Array) -> Array:
     return x[:, :, 0] if x.shape[2] == 1 else x
 
 
+def _not_an_image(name: str, x: Any) -> str:
+    if isinstance(x, (tuple, Mapping)):
+        return (
+            f"{name} changes one image, got a {type(x).__name__} of {len(x)}: dataset.transform_first changes the "
+            "first element of a sample; to move masks, boxes or keypoints with it, make the sample a dict "
+            "{'image': ..., 'mask': ...} and use dataset.transform(transforms.JointCompose([...]))"
+        )
+    return f"{name} takes a numpy array, got {type(x).__name__}; decode the image first"
+
+
 def check_image(x: Any, name: str, ndims: tuple[int, ...] = (3,)) -> Array:
     """Return `x` if it can be an image.
 
@@ -532,7 +548,7 @@ def check_image(x: Any, name: str, ndims: tuple[int, ...] = (3,)) -> Array:
         ValueError: wrong number of axes.
     """
     if not isinstance(x, np.ndarray):
-        raise TypeError(f"{name} takes a numpy array, got {type(x).__name__}; decode the image first")
+        raise TypeError(_not_an_image(name, x))
     if x.ndim not in ndims:
         axes = " or ".join(
             "(height, width, channels)" if n == 3 else "(n, height, width, channels)" for n in ndims

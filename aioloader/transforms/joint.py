@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.foundation.caller import warn_caller
-from aioloader.rng import Rng, default_rng
 from aioloader.transforms.base import Transform, as_transform, bind, check_image, keeps_places, moves_pixels
 from aioloader.transforms.boxes.base import (
     BOXES,
@@ -24,6 +23,7 @@ from aioloader.transforms.boxes.base import (
 
 if TYPE_CHECKING:
     from aioloader.foundation.types import Array
+    from aioloader.rng import Rng
     from aioloader.transforms.base import Motion
 
 _PER_BOX = (
@@ -84,10 +84,6 @@ class JointCompose(Transform):
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
         self._moves = any(map(moves_pixels, self.transforms))
         self._moved = frozenset(("image", *self.keep, *TARGETS))
-
-    def __call__(self, x: Any, /, *, rng: Rng | None = None) -> Any:
-        """Return the transformed sample, a new dict; `x` and its arrays are not altered."""
-        return self.apply(x, default_rng() if rng is None else rng)
 
     def apply(self, x: Any, rng: Rng, out: Array | None = None) -> Any:
         if not isinstance(x, Mapping) or "image" not in x:
