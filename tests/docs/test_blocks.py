@@ -354,28 +354,6 @@ def _outline(text: str) -> list[str]:
     return [" ".join(line.split()) for line in figures if line.strip()]
 
 
-@pytest.mark.slow
-def test_the_losses_of_the_start_page_are_those_of_its_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The images are those that the page draws, all of them."""
-    monkeypatch.chdir(tmp_path)
-    (program,) = (block for block in blocks("index.md", "python") if block.title)
-    Path(program.title).write_text(program.code, encoding="utf-8")
-    (transcript,) = blocks("index.md", "console")
-    capfd.readouterr()
-    for command in ("python -m aioloader.tools.draw photos", "python train.py photos"):
-        assert not _program(command.split())
-        shown = _shown(transcript, command)
-        assert shown is not None
-        assert _rounded(capfd.readouterr().out) == _rounded(shown)
-
-
-def _rounded(text: str) -> str:
-    """Return a text with two decimals of its figures."""
-    return re.sub(r"[0-9]+\.[0-9]+", lambda found: f"{float(found[0]):.2f}", text)
-
-
 def test_the_outline_of_a_transcript_keeps_its_words() -> None:
     assert _outline("epoch 0:  1,234 images\r\n\n x 0.5\n") == ["epoch N: N images", "x N"]
     assert _outline("4.8 MB") == _outline("48 kB") != _outline("48 ms")
