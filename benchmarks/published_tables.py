@@ -100,6 +100,27 @@ def _summary_cells(results: Results, case: str, indexed: bool, cpu: bool) -> lis
     return cells
 
 
+def headline(results: Results) -> list[str]:
+    """Return the README's table of images per second, without contenders that resize in another way."""
+    lines: list[list[str]] = [["aioloader"], ["aioloader, with a crop index"], *([name] for name in _PEERS)]
+    for case in ("jpeg-antialias", "jpeg-uint8"):
+        rows = [row for row in results.of_case(case) if not row.doubtful]
+        ours = [
+            [row for row in rows if row.name == "aioloader" and row.indexed == own] for own in (False, True)
+        ]
+        best = fastest(ours[0])
+        peers = [
+            [row for row in rows if row.title in titles.split() and best and _resize(row) == _resize(best)]
+            for titles in _PEERS.values()
+        ]
+        for line, found in zip(lines, [*ours, *peers], strict=True):
+            row = fastest(found)
+            rate = None if row is None else shown_rate(row)
+            line.append(NOT_DONE if rate is None else f"{rate.median:,.0f}")
+    shown = [line for line in lines if set(line[1:]) != {NOT_DONE}]
+    return table(["photographs, random resized crop 224, flip", "antialiased", "not antialiased"], shown)
+
+
 def _resize(row: Measured) -> str:
     return resize_of(CASES[row.case], row.name, row.variant)
 
@@ -427,4 +448,6 @@ def marked(name: str, parts: Mapping[str, Any]) -> list[str] | None:
     results, outcomes = judged(parts)
     if name == "missed":
         return missed(outcomes, parts)
+    if name == "headline":
+        return headline(results)
     return summary(results, cpu=name == "cpu")

@@ -65,7 +65,12 @@ def test_a_run_becomes_tables_plots_and_a_summary(tmp_path: Path) -> None:
     again = {**_part("raw-area", []), **compact(summarise([RUN, *measured("ffcv", "", [2.0], "raw-area")]))}
     parts = {name: json.loads(json.dumps(found)) for name in ("photographs", "loaders")} | {"raw-area": again}
     changed = write_pages(FACTS, parts, root)
-    assert {path.name for path in changed} == {"benchmarks-tables.md", "benchmarks.md", "executors.md"}
+    assert {path.name for path in changed} == {
+        "README.md",
+        "benchmarks-tables.md",
+        "benchmarks.md",
+        "executors.md",
+    }
     tables = (root / "docs" / "benchmarks-tables.md").read_text()
     assert tables.count("\n## jpeg-uint8: ") == 1
     assert "\n## raw-area: " not in tables  # its part has a heading
