@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from aioloader.abc import ByteDataset, Decoder, FusedDecoder
 from aioloader.datasets.decoding import FusedImages
-from aioloader.datasets.joined import ItemDecoder
+from aioloader.datasets.joined import ItemDecoder, make_item
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE, TO_KEEP, WHOLE
@@ -34,7 +34,7 @@ from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, StageTimer
 from aioloader.foundation.validation import accepts_rng, parse_nbytes
 from aioloader.foundation.version import __version__
-from aioloader.rng import Rng, current_rng, default_rng
+from aioloader.rng import Rng, default_rng
 from aioloader.storage.cache.samples import MISSING, SampleFile, is_image, new_memory_file
 from aioloader.storage.joined import FileNumbers, JoinedByteSource
 from aioloader.storage.urls import is_url
@@ -691,17 +691,25 @@ class FusedKept(FusedDecoder[Any]):
         own = extra["own"] if "own" in extra.dtype.names else None if extra["in_bytes"] else item
         if location.path is None and file is not None and file < len(self._decoder.paths):
             location = location._replace(path=self._decoder.paths[file])
-        given = data, own, location
+        decoder = self._decoder
+        run = partial(
+            make_item,
+            decoder.base,
+            below=len(decoder.stages),
+            given=(data, own, location),
+            leaves=self.leaves,
+            rng=rng,
+            trace=trace,
+            file=file,
+        )
         if not self._file.adds(item):
-            return self._straight(given, rng=rng, out=out, trace=trace, file=file)
+            return run(self._direct, (*decoder.stages, *self._then), out=out)
 
         def make() -> Any:
             uncropped, trace.uncropped = trace.uncropped, 0
             try:
-                with watch_draws(rng, self._generators, self._decoder.name):
-                    return self._run(
-                        self._base, self._decoder.stages, given, rng=rng, out=None, trace=trace, file=file
-                    )
+                with watch_draws(rng, self._generators, decoder.name):
+                    return run(self._base, decoder.stages, out=None)
             finally:
                 if trace.uncropped:
                     trace.decodes[WHOLE][TO_KEEP] += trace.uncropped
@@ -709,56 +717,6 @@ class FusedKept(FusedDecoder[Any]):
 
         sample = self._file.get(item, identity, make, own=self._own, own_image=self._own_image)
         return self._transform(sample, location, rng, out, trace)
-
-    def _straight(
-        self, given: tuple[Any, ...], *, rng: Rng, out: Any, trace: StageTimer, file: int | None
-    ) -> Any:
-        """Return the transformed sample of an item that is not to be kept."""
-        stages = (*self._decoder.stages, *self._then)
-        fused = self._direct
-        whole = fused is not None and fused.stages == len(stages) and fused.leaves == self.leaves
-        place = out if whole else None
-        return self._run(fused, stages, given, rng=rng, out=place, trace=trace, file=file)
-
-    def _run(
-        self,
-        fused: FusedDecoder[Any] | None,
-        stages: tuple[Stage, ...],
-        given: tuple[Any, ...],
-        *,
-        rng: Rng,
-        out: Any,
-        trace: StageTimer,
-        file: int | None,
-    ) -> Any:
-        """Make the sample of an item, as a decoder gets it, and apply stages; those below the cache count as decode."""
-        below = len(self._decoder.stages)
-        spent, trace.transforms = trace.transforms, [0.0] * (below + len(trace.transforms))
-        try:
-            if fused is None:
-                begin = perf_counter()
-                token = current_rng.set(rng)
-                try:
-                    sample = self._decoder.base(*given)
-                finally:
-                    current_rng.reset(token)
-                trace.decode_s += perf_counter() - begin
-                done = 0
-            else:
-                done = fused.stages
-                sample = fused(*given, rng=rng, out=out, trace=trace, file=file)
-            for stage in stages[done:]:
-                begin = perf_counter()
-                trace.stage = f"transform:{stage.name}"
-                sample = stage.apply(sample, rng)
-                trace.transforms[done] += perf_counter() - begin
-                done += 1
-        finally:
-            own_s, trace.transforms = trace.transforms, spent
-            trace.decode_s += sum(own_s[:below])
-            for step, seconds in enumerate(own_s[below:]):
-                spent[step] += seconds
-        return sample
 
     def _transform(self, sample: Any, location: ItemLocation, rng: Rng, out: Any, trace: StageTimer) -> Any:
         """Apply the stages that take the image to a sample that may be kept, and is not to be altered."""

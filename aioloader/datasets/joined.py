@@ -219,36 +219,71 @@ class FusedParts(FusedDecoder[Any]):
         part, fused = self._parts[place], self._fused[place]
         if number is not None:
             location = part.located(location, number)
-        of_part = part.extra(extra)
-        stages = (*part.stages, *self._then)
-        # The part counts its own stages first; the time of those is a part of decoding.
-        spent, trace.transforms = trace.transforms, [0.0] * (len(part.stages) + len(trace.transforms))
-        try:
-            if fused is None:
-                begin = perf_counter()
-                token = current_rng.set(rng)
-                try:
-                    sample = part.decoder(data, of_part, location)
-                finally:
-                    current_rng.reset(token)
-                trace.decode_s += perf_counter() - begin
-                done = 0
-            else:
-                done = fused.stages
-                row = out if done == len(stages) and fused.leaves == self.leaves else None
-                sample = fused(data, of_part, location, rng=rng, out=row, trace=trace, file=number)
-            for stage in stages[done:]:
-                begin = perf_counter()
-                trace.stage = f"transform:{stage.name}"
-                sample = stage.apply(sample, rng)
-                trace.transforms[done] += perf_counter() - begin
-                done += 1
-        finally:
-            own, trace.transforms = trace.transforms, spent
-            trace.decode_s += sum(own[: len(part.stages)])
-            for step, seconds in enumerate(own[len(part.stages) :]):
-                spent[step] += seconds
-        return sample
+        return make_item(
+            part.decoder,
+            fused,
+            (*part.stages, *self._then),
+            len(part.stages),
+            (data, part.extra(extra), location),
+            leaves=self.leaves,
+            rng=rng,
+            out=out,
+            trace=trace,
+            file=number,
+        )
+
+
+def make_item(
+    decoder: Decoder[Any],
+    fused: FusedDecoder[Any] | None,
+    stages: Sequence[aioloader.abc.Stage],
+    below: int,
+    given: tuple[memoryview, Any, ItemLocation],
+    *,
+    leaves: int,
+    rng: Rng,
+    out: Array | list[Array] | None,
+    trace: StageTimer,
+    file: int | None,
+) -> Any:
+    """Return an item as its dataset makes it, with stages applied.
+
+    Args:
+        decoder: of the dataset.
+        fused: the decoder with some of the stages; None if it cannot be fused.
+        stages: those of the dataset, and some of the loader.
+        below: how many of them are those of the dataset, whose time is a part of decoding.
+        given: see `Decoder`.
+        leaves: number of arrays that an image has to become to be written to `out`.
+        rng, out, trace, file: see `FusedDecoder`.
+    """
+    spent, trace.transforms = trace.transforms, [0.0] * (below + len(trace.transforms))
+    try:
+        if fused is None:
+            begin = perf_counter()
+            token = current_rng.set(rng)
+            try:
+                sample = decoder(*given)
+            finally:
+                current_rng.reset(token)
+            trace.decode_s += perf_counter() - begin
+            done = 0
+        else:
+            done = fused.stages
+            row = out if done == len(stages) and fused.leaves == leaves else None
+            sample = fused(*given, rng=rng, out=row, trace=trace, file=file)
+        for stage in stages[done:]:
+            begin = perf_counter()
+            trace.stage = f"transform:{stage.name}"
+            sample = stage.apply(sample, rng)
+            trace.transforms[done] += perf_counter() - begin
+            done += 1
+    finally:
+        own, trace.transforms = trace.transforms, spent
+        trace.decode_s += sum(own[:below])
+        for step, seconds in enumerate(own[below:]):
+            spent[step] += seconds
+    return sample
 
 
 def common_decoder(decoders: Sequence[Decoder[Any]]) -> Decoder[Any] | None:
