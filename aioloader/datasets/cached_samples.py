@@ -31,7 +31,7 @@ from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE, TO_KEEP, WHOLE
 from aioloader.foundation.foreign_generators import ForeignGenerators, reachable
 from aioloader.foundation.threads import Threads
-from aioloader.foundation.types import ItemLocation, ReadPlan, Spans, StageTimer
+from aioloader.foundation.types import WHOLE_FILE, ItemLocation, ReadPlan, Spans, StageTimer
 from aioloader.foundation.validation import accepts_rng, parse_nbytes
 from aioloader.foundation.version import __version__
 from aioloader.rng import Rng, default_rng
@@ -209,7 +209,7 @@ class KeptItems(ByteDataset[Any]):
         return KeptSource(source, self, self._versions)
 
     def spans(self, indices: IntArray) -> Spans:
-        """Return the spans of the items; those of kept ones have no bytes."""
+        """Return the spans of the items; those of kept ones are not read, but have the length of what is kept."""
         items = self._items(indices)
         return self._spans(items, ~self.file.kept(items, self._versions.identities[items]))
 
@@ -219,7 +219,8 @@ class KeptItems(ByteDataset[Any]):
 
     def _spans(self, items: IntArray, missing: Array) -> Spans:
         n = len(items)
-        file, offset, length = np.full(n, self.no_bytes), items.astype(np.int64), np.zeros(n, np.int64)
+        file, offset = np.full(n, self.no_bytes), items.astype(np.int64)
+        length = self._versions.nbytes[items]
         places = np.flatnonzero(missing) if self._in_bytes else ()
         if len(places):
             own = self._resolved.base.whole_spans(items[places])
@@ -272,11 +273,13 @@ class ItemVersions:
         files: int64 (items,), the place of each item's file in `paths`; -1: it has none.
         paths: the local files, and objects.
         stamps: int64 (files, 2), time of the last change in nanoseconds, and bytes, of each local file; else -1.
+        nbytes: int64 (items,), bytes of each item; -1: not known, 0: it has none.
         known: no object has an unknown version.
     """
 
     identities: Array
     files: IntArray
+    nbytes: IntArray
     paths: tuple[str, ...]
     stamps: IntArray
     known: bool = True
@@ -291,7 +294,8 @@ class ItemVersions:
         if resolved.joined_parts is not None:
             return cls._of_parts([resolve(part) for part in resolved.joined_parts])
         if resolved.base_kind != "bytes":
-            return cls(np.zeros(n, np.uint64), np.full(n, -1), (), np.empty((0, 2), np.int64))
+            nothing = np.zeros(n, np.int64)
+            return cls(nothing.astype(np.uint64), nothing - 1, nothing, (), np.empty((0, 2), np.int64))
         spans = resolved.base.spans(np.arange(n))
         source = resolved.open_source()
         try:
@@ -310,7 +314,10 @@ class ItemVersions:
         start = words[spans.file] if numbered else np.zeros(n, np.uint64)
         extras = _words_of(resolved.base.extras(np.arange(n)), n)
         mixed = _mixed(start, spans.offset, spans.length, *extras.T)
-        return cls(mixed, files, paths, stamps, versioned)
+        nbytes = spans.length
+        if numbered:
+            nbytes = np.where(nbytes == WHOLE_FILE, stamps[files, 1], nbytes)
+        return cls(mixed, files, nbytes, paths, stamps, versioned)
 
     @classmethod
     def _of_parts(cls, parts: list[Resolved]) -> ItemVersions:
@@ -323,6 +330,7 @@ class ItemVersions:
         return cls(
             np.concatenate([each.identities for each in found]),
             np.concatenate(moved),
+            np.concatenate([each.nbytes for each in found]),
             tuple(path for each in found for path in each.paths),
             np.concatenate([each.stamps for each in found]),
             all(each.known for each in found),
@@ -332,7 +340,12 @@ class ItemVersions:
         """Return those of items at some places, in their order."""
         if remap is None:
             return self
-        return replace(self, identities=self.identities[remap], files=self.files[remap])
+        return replace(
+            self,
+            identities=self.identities[remap],
+            files=self.files[remap],
+            nbytes=self.nbytes[remap],
+        )
 
     def changed(self, number: int) -> bool:
         """Return True if a local file is no longer the one that it was."""
@@ -547,13 +560,18 @@ class KeptSource(JoinedByteSource):
         if len(due):
             await self._threads.run(self._look, due)
         self._discard(items)
-        return await super().plan(spans)
+        return self._with_lost(await super().plan(spans), spans)
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
         items = self._of_batch(spans)
         self._look(self._due(items))
         self._discard(items)
-        return super().plan_blocking(spans)
+        return self._with_lost(super().plan_blocking(spans), spans)
+
+    def _with_lost(self, reads: ReadPlan, spans: Spans) -> ReadPlan:
+        """Return a plan with room for items whose kept samples turn out to be lost: nothing of these is read yet."""
+        away = (spans.file == self._no_bytes) & (spans.length != 0)
+        return replace(reads, partial=away) if away.any() else reads
 
     def _of_batch(self, spans: Spans) -> IntArray:
         """Return the items of a batch; in a joined dataset the kept ones; nothing for items that are read again."""

@@ -19,7 +19,7 @@ from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.error_log import add_note, printable
 from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.replacement import fallback_indices
-from aioloader.foundation.types import INDEX, ROW, BatchTimeline, Chunk, ChunkResult, Failure
+from aioloader.foundation.types import INDEX, BatchTimeline, Chunk, ChunkResult
 from aioloader.pipeline.collate import Delivery, deliver, row_layout, valid_rows
 from aioloader.pipeline.dispatch import Run, Start, Started, average_s, chunk_size, record_run, run_timed
 from aioloader.pipeline.fetch import Fetch
@@ -39,7 +39,6 @@ _MOST_COPIED = 1 << 20
 # making at once, as one with a barrier for its workers does. With `in_order=False` a slow sample must not delay others.
 _LAYOUT_PATIENCE_S = 5.0
 _UNORDERED_PATIENCE_S = 0.05
-_NO_ROOM = "the item has to be read again, and no slab memory is free for it: raise memory_limit"
 
 
 class BatchTask:
@@ -424,8 +423,7 @@ class BatchTask:
     async def _remake(self, made: ChunkResult, incomplete: list[int]) -> ChunkResult:
         """Read items whole of which the parts were not enough, and make their samples; return the whole result.
 
-        A batch that is collated as a whole is made again as a whole. Items of which nothing was read are read as those
-        of another batch: what was to replace their bytes is gone.
+        A batch that is collated as a whole is made again as a whole.
         """
         self._fetch.exclude(incomplete)
         rows = np.array(incomplete)
@@ -437,30 +435,6 @@ class BatchTask:
             made.add(before)
         # Results without rows that the first attempt left in the spill are still needed.
         spill = (self._arrays.spill[0], 0)
-        if not self._fetch.has_parts:
-            self.timeline.enter("fetch")
-            plan = self.plan
-            again_fetch = await self._fetched(
-                replace(
-                    plan,
-                    indices=np.asarray(plan.indices)[rows],
-                    epochs=plan.epochs[rows],
-                    positions=plan.positions[rows],
-                )
-            )
-            if again_fetch is None:
-                made.failures += [Failure(int(row), "fetch", LoaderError(_NO_ROOM)) for row in rows]
-                return made
-            places = np.arange(len(rows))
-            made.failures += [
-                failure._replace(row=int(rows[failure.row])) for failure in again_fetch.failures
-            ]
-            places = np.setdiff1d(places, [failure.row for failure in again_fetch.failures])
-            again_fetch.index_table[ROW] = rows
-            self.timeline.enter("work")
-            if len(places):
-                made.merge(await self._timed([self._chunk(again_fetch, places, spill=spill)]))
-            return made
         while len(rows):
             self.timeline.enter("fetch")
             read, failures = await self._fetch.read_whole(rows, self._arrays.owned)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 # See `aioloader.abc.ByteSource.reads_parts`.
 _ALIGNMENT = 64
+_NO_ROOM = "the item has to be read again, and no slab memory is free for it: raise memory_limit"
 
 
 def _rooms(nbytes: IntArray) -> IntArray:
@@ -169,7 +170,7 @@ class Fetch:
 
     @property
     def has_parts(self) -> bool:
-        """Return True if only parts of some items were read."""
+        """Return True if only parts of some items were read, or nothing."""
         return self._whole_nbytes is not None
 
     def exclude(self, rows: Sequence[int]) -> None:
@@ -193,16 +194,24 @@ class Fetch:
         assert self.slab is not None
         fits = np.cumsum(_rooms(self._whole_nbytes[rows])) <= self.slab.nbytes
         rows = rows[fits]
-        spans = Spans(self.index_table[FILE, rows], self.index_table[OFFSET, rows], self._whole_nbytes[rows])
-        begin = perf_counter()
+        items, begin = self._context.items, perf_counter()
+        assert items.whole_spans is not None
+        spans = items.whole_spans(self.index_table[BASE, rows])
+        self.index_table[FILE, rows], self.index_table[OFFSET, rows] = spans.file, spans.offset
         reads = await self._source.plan(spans)
+        slab: Slab | None = self.slab
+        if reads.nbytes > self.slab.nbytes:  # sizes of files were not known, or are others now
+            slab = self._context.memory.allocate(reads.nbytes)
+            if slab is None:
+                return rows, [Failure(row, "fetch", LoaderError(_NO_ROOM)) for row in rows.tolist()]
+            owned.append(slab)
         before, self.failures = self.failures, []
-        longer = await self._read(reads, self.slab, rows)
+        longer = await self._read(reads, slab, rows)
         if longer:
             await self._read_longer(longer, owned)
         failures, self.failures = self.failures, before
         failures += [Failure(int(rows[place]), "fetch", error) for place, error in reads.failures]
-        if self.extras is not None:
+        if self.extras is not None and self._partial is not None:
             self.extras[rows] = 0
         metrics = self._context.metrics
         metrics.fetch_s += perf_counter() - begin

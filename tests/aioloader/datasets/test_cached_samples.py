@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -551,3 +552,26 @@ def test_edited_code_that_a_transform_calls_makes_another_set(
     assert made() == before
     os.utime(tmp_path / "deep_code.py", ns=(1, 1))
     assert made() != before
+
+
+@pytest.mark.parametrize("collate", [None, first_of], ids=["rows", "whole"])
+def test_samples_that_are_lost_are_made_again_in_little_memory(tmp_path: Path, collate: Any) -> None:
+    (tmp_path / "noise" / "a").mkdir(parents=True)
+    for number in range(6):
+        image = np.random.default_rng(number).integers(0, 256, (200, 200, 3), np.uint8)
+        cv2.imwrite(str(tmp_path / "noise" / "a" / f"{number}.png"), image)
+    plain = aioloader.open_dataset(tmp_path / "noise")
+    kept = plain.cache_samples("1GB", tmp_path / "kept")
+    assert all(kept[index][1] == 0 for index in range(6))
+    options: Any = {"batch_size": 1, "batchify_fn": collate, "shuffle": True, "seed": 5}
+    few: Any = {"memory_limit": 180_000, "prefetch": 4, **pool("process", 1)}
+    with DataLoader(kept.transform_first(CROP), **options, **few) as loader:
+        (path,) = (tmp_path / "kept").glob("samples-1-*-*")
+        with path.open("r+b") as file:
+            for place in range(8192, path.stat().st_size, 1000):
+                file.seek(place)
+                file.write(b"\1\2\3")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SampleCacheWarning)
+            found = copies(loader)
+    assert_same(found, batches_of(plain.transform_first(CROP), **options))
