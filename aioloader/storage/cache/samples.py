@@ -5,8 +5,9 @@
     samples   one behind the other
 
 A sample is written first, then its row, last the row's state, so that a reader finds a whole sample or none, whenever a
-process is killed. Nothing is evicted and no row is written twice: once the limit is reached, what is kept stays. A row
-that turns out to be wrong is discarded, and its sample made again in each epoch.
+process is killed. Nothing is evicted and no row is written twice: once the limit is reached, what is kept stays. It is
+reached when less is left than a sample has on average: a larger one is left out, and others follow. A row that turns
+out to be wrong is discarded, and its sample made again in each epoch.
 
 The file is a memory file, which other processes open by its descriptor in ``/proc`` and which ends with the last of
 them, or a named one. Header and table are read and written by calls, not through a map: a file that somebody cuts, or a
@@ -75,7 +76,8 @@ _LENGTH = struct.Struct("<Q")
 # the making. Locks are those of an open file: threads exclude one another, and a process that ends holds none.
 _HEADER_LOCK, _USE_LOCK, _ITEM_LOCKS = 0, 1, 1 << 40
 _LOCK = struct.Struct("hhqqi4x")
-# A process that is stopped keeps its locks: after this time others do without the lock, and what it was for.
+# A process that is stopped keeps its locks: after this time another does without the lock, and what it was for, and no
+# process waits again.
 _PATIENCE_S = 30.0
 _MOST_PARTS = 1000  # that the system takes in one call
 _NO_MEMORY = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.ETIMEDOUT}
@@ -242,17 +244,18 @@ class _Room(NamedTuple):
     items: int
     limit: int
     end: int
+    kept: int
 
     @classmethod
     def of(cls, fd: int) -> _Room | None:
         """Return what is in a file's header; None if it is damaged."""
-        data = os.pread(fd, 28, _ROOM_PLACE)
-        if len(data) < 28 or zlib.crc32(data[:24]) != int.from_bytes(data[24:], "little"):
+        data = os.pread(fd, 36, _ROOM_PLACE)
+        if len(data) < 36 or zlib.crc32(data[:32]) != int.from_bytes(data[32:], "little"):
             return None
-        return cls(*struct.unpack("<qqq", data[:24]))
+        return cls(*struct.unpack("<qqqq", data[:32]))
 
     def write(self, fd: int) -> None:
-        data = struct.pack("<qqq", *self)
+        data = struct.pack("<qqqq", *self)
         os.pwrite(fd, data + zlib.crc32(data).to_bytes(4, "little"), _ROOM_PLACE)
 
 
@@ -288,6 +291,10 @@ class SampleFile:
         self._seen = np.zeros(self.items if checked else 0, np.uint32)
         # Rows that are known to be kept, and the number of discards then.
         self._known, self._discards = np.zeros(self.items, bool), b""
+        # Samples that are larger than the room that is left.
+        self._left_out = np.zeros(self.items, bool)
+        # The number of discards, and of samples that were not kept any more then.
+        self._lost = bytes(8), 0
         if checked:  # in use, so that no other process deletes the file
             _try_lock(self._fd, fcntl.F_RDLCK, _USE_LOCK)
 
@@ -520,7 +527,7 @@ class SampleFile:
 
     def adds(self, item: int) -> bool:
         """Return True if the sample of an item that is not kept is still added."""
-        return self.fills and _ROW.unpack(self._row(item))[-1] == _EMPTY
+        return self.fills and _ROW.unpack(self._row(item))[-1] == _EMPTY and not self._left_out[item]
 
     def get(
         self,
@@ -549,6 +556,7 @@ class SampleFile:
             return make()
         with _locked(self._own_fd(), _ITEM_LOCKS + item) as claimed:
             if not claimed:
+                self.discard(item)
                 self.warn(
                     f"{self.path}: a process that is making a sample does not go on; it is made again: item {item}"
                 )
@@ -571,7 +579,7 @@ class SampleFile:
         nbytes = sum(memoryview(part).nbytes for part in parts)
         fd = self._own_fd()
         try:
-            offset = self._take(fd, nbytes)
+            offset = self._take(fd, item, nbytes)
             if offset is None:
                 return
             if os.pwritev(fd, parts, offset) != nbytes:
@@ -580,6 +588,9 @@ class SampleFile:
             place = _TABLE_START + item * _ROW.size
             os.pwrite(fd, _ROW.pack(identity, offset, nbytes, found, _EMPTY)[:_STATE_PLACE], place)
             os.pwrite(fd, _STATE.pack(_KEPT), place + _STATE_PLACE)
+            with self._header(fd) as room:
+                if room is not None:
+                    room._replace(kept=room.kept + 1).write(fd)
         except OSError as error:
             self._stop(f"no more samples are kept: {error}")
 
@@ -588,18 +599,28 @@ class SampleFile:
             os.pwrite(self._fd, _FULL.pack(_FAILED), _FULL_PLACE)
         self.warn(f"{self.path}: {reason}")
 
-    def _take(self, fd: int, nbytes: int) -> int | None:
-        """Take room for a sample; return its offset, or None where the limit is reached."""
+    @contextlib.contextmanager
+    def _header(self, fd: int) -> Iterator[_Room | None]:
+        """Lock the header; the value is the room, or None if samples cannot be kept any more."""
         with _locked(fd, _HEADER_LOCK) as locked:
-            if not (locked and self.fills):
-                return None
-            room, size = _Room.of(fd), os.fstat(fd).st_size
-            if room is None or room.items != self.items or size < room.end:
+            room = _Room.of(fd) if locked else None
+            if not locked:
+                self._stop("no more samples are kept: a process that changes the file does not go on")
+            elif room is None or room.items != self.items or os.fstat(fd).st_size < room.end:
                 self._stop("no more samples are kept: the file was damaged or cut")
+                room = None
+            yield room
+
+    def _take(self, fd: int, item: int, nbytes: int) -> int | None:
+        """Take room for a sample; return its offset, or None where there is too little."""
+        with self._header(fd) as room:
+            if room is None or not self.fills:
                 return None
-            end = room.end + nbytes
+            end, size = room.end + nbytes, os.fstat(fd).st_size
             if end > room.limit:
-                os.pwrite(fd, _FULL.pack(_LIMIT), _FULL_PLACE)
+                self._left_out[item] = True
+                if (room.limit - room.end) * room.kept < room.end - self._samples_start:
+                    os.pwrite(fd, _FULL.pack(_LIMIT), _FULL_PLACE)
                 return None
             if end > size:
                 try:
@@ -620,9 +641,14 @@ class SampleFile:
     @property
     def count(self) -> int:
         """Return the number of samples that are kept."""
-        data = os.pread(self._fd, self.items * _ROW.size, _TABLE_START)
-        rows = np.frombuffer(data[: len(data) // _ROW.size * _ROW.size], _ROWS)
-        return int(np.count_nonzero(rows["state"] == _KEPT))
+        room, discards = _Room.of(self._fd), os.pread(self._fd, 8, _DISCARDS_PLACE)
+        if room is None:
+            return 0
+        if discards != self._lost[0]:
+            data = os.pread(self._fd, self.items * _ROW.size, _TABLE_START)
+            rows = np.frombuffer(data[: len(data) // _ROW.size * _ROW.size], _ROWS)
+            self._lost = discards, room.kept - int(np.count_nonzero(rows["state"] == _KEPT))
+        return min(room.kept - self._lost[1], self.items)
 
 
 class _Missing:
@@ -656,7 +682,7 @@ def _begin(fd: int, items: int, limit: int) -> None:
     """Write the header of an empty file; the room of its table is taken now, so that the table is never half there."""
     start = _samples_start(items)
     os.posix_fallocate(fd, 0, start)
-    _Room(items, limit, start).write(fd)
+    _Room(items, limit, start, 0).write(fd)
     os.pwrite(fd, _TOKEN.pack(_MAGIC, os.urandom(16)), 0)
 
 

@@ -325,9 +325,9 @@ HOLD = """
 
 
 @contextlib.contextmanager
-def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Return a context with a process that is making item 3."""
-    code = textwrap.dedent(HOLD)
+def holder(folder: Path, code: str = HOLD) -> Iterator[subprocess.Popen[str]]:
+    """Return a context with a process that is making item 3, or does something else."""
+    code = textwrap.dedent(code)
     with subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -356,7 +356,34 @@ def test_the_claim_of_a_stopped_process_is_waited_for_so_long(
         with pytest.warns(SampleCacheWarning, match="does not go on"):
             filled(file)
         assert assert_right(file) == COUNT - 1
-        assert np.array_equal(file.get(3, 8, lambda: sample(3))[0], sample(3)[0])
+        monkeypatch.setattr(samples, "_PATIENCE_S", math.inf)  # nobody waits again
+        assert np.array_equal(opened(tmp_path).get(3, 8, lambda: sample(3))[0], sample(3)[0])
+
+
+HOLD_HEADER = """
+    import sys, time
+    from aioloader.storage.cache import samples
+    from tests.aioloader.storage.cache.test_samples import opened
+
+    file = opened(sys.argv[1])
+    with samples._locked(file._own_fd(), samples._HEADER_LOCK):
+        print("making", flush=True)
+        time.sleep(1000)
+"""
+
+
+def test_a_process_that_is_stopped_in_the_header_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, other = opened(tmp_path), opened(tmp_path)
+    with holder(tmp_path, HOLD_HEADER) as process:
+        process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(samples, "_PATIENCE_S", 0.05)
+        with pytest.warns(SampleCacheWarning, match="changes the file does not go on"):
+            filled(file, [0])
+        monkeypatch.setattr(samples, "_PATIENCE_S", math.inf)
+        assert_right(filled(other))
+    assert_right(filled(opened(tmp_path)))
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -371,6 +398,19 @@ def test_a_limit_below_the_table_or_a_sample_keeps_nothing(place: str, tmp_path:
         assert assert_right(filled(made(100))) == 0
     assert list(tmp_path.iterdir()) == []
     assert assert_right(filled(made(6000))) == 0
+
+
+@pytest.mark.parametrize("place", ["memory", "files"])
+def test_a_sample_larger_than_the_rest_leaves_room_for_others(place: str, tmp_path: Path) -> None:
+    file = in_memory(100_000) if place == "memory" else opened(tmp_path, 100_000)
+    for item in (0, 12):
+        file.get(item, int(IDENTITIES[item]), lambda: np.zeros((300, 300, 3), np.uint8))
+        assert not file.adds(item)
+    filled(file)
+    assert file.count == assert_right(file) == COUNT - 2
+    assert file.fills
+    file.discard(3)
+    assert file.count == pickle.loads(pickle.dumps(file)).count == COUNT - 3
 
 
 def test_the_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
