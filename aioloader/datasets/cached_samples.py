@@ -92,44 +92,44 @@ class KeptItems(ByteDataset[Any]):
         self._stages: tuple[Any, ...] = resolved.stages
         # Made now, so that a fork of this process has it too.
         self._memory = new_memory_file() if self._folder is None else None
-        self._lock = threading.Lock()
-        self._opened: SampleFile | None = None
+        self._opened: tuple[ItemVersions, SampleFile] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = self.file
-        return {**self.__dict__, "_memory": None, "_lock": None, "_opened": kept}
+        return {**self.__dict__, "_opened": self._open(), "_memory": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+    def _open(self) -> tuple[ItemVersions, SampleFile]:
+        """Identify the items, and open the file, at first use, which may block.
 
-    @property
-    def file(self) -> SampleFile:
-        """Return the file of the samples; opened, and the items identified, at first use, which may block.
+        Without a lock, which a fork of this process would find locked for ever: two threads may do it twice.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         if self._opened is None:
-            with self._lock:
-                if self._opened is None:
-                    self._opened = self._open()
+            versions = ItemVersions.of(self._resolved)
+            self._opened = versions, self._open_file(versions)
         return self._opened
 
-    def _open(self) -> SampleFile:
-        identities = self._versions.identities
+    def _open_file(self, versions: ItemVersions) -> SampleFile:
+        identities = versions.identities
         if self._memory is not None:
             return SampleFile.in_memory(self._memory, items=len(identities), limit=self._limit)
         assert self._folder is not None
-        if not self._versions.known:
+        if not versions.known:
             return SampleFile.none(self._folder, "the versions of remote objects are not known")
-        name, version = identity_of_set(self._resolved, self._versions)
+        name, version = identity_of_set(self._resolved, versions)
         return SampleFile.in_folder(
             self._folder, name=name, version=version, identities=identities, limit=self._limit
         )
 
-    @cached_property
+    @property
+    def file(self) -> SampleFile:
+        """Return the file of the samples; see `_open`."""
+        return self._open()[1]
+
+    @property
     def _versions(self) -> ItemVersions:
-        return ItemVersions.of(self._resolved)
+        return self._open()[0]
 
     @property
     def _in_bytes(self) -> bool:

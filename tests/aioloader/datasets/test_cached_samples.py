@@ -8,9 +8,11 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,10 @@ import pytest
 
 import aioloader
 from aioloader import DataLoader, SampleCacheWarning, transforms
+from aioloader.datasets.cached_samples import ItemVersions
 from tests.aioloader.datasets.batches import assert_same, batches_of, copies
 from tests.combinations import combinations
-from tests.executors import pool
+from tests.executors import OF_FORKS, pool
 
 CROP = transforms.Compose([transforms.RandomResizedCrop(16), transforms.RandomHorizontalFlip()])
 
@@ -575,3 +578,28 @@ def test_samples_that_are_lost_are_made_again_in_little_memory(tmp_path: Path, c
             warnings.simplefilter("ignore", SampleCacheWarning)
             found = copies(loader)
     assert_same(found, batches_of(plain.transform_first(CROP), **options))
+
+
+@OF_FORKS
+def test_a_fork_while_a_thread_opens_the_set_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = aioloader.SimpleDataset([1, 2]).cache_samples("1MB")
+    begun, forked, parent, of = threading.Event(), threading.Event(), os.getpid(), ItemVersions.of
+
+    def slow(resolved: Any) -> Any:
+        if os.getpid() == parent:
+            begun.set()
+            forked.wait()
+        return of(resolved)
+
+    monkeypatch.setattr(ItemVersions, "of", slow)
+    thread = threading.Thread(target=kept.__getitem__, args=(0,))
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        os._exit(kept[1])
+    _, status = os.waitpid(child, 0)
+    forked.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == kept[1] == 2
