@@ -156,7 +156,7 @@ class Stats(StorageStats, LoaderConfig):
             the following.
         kept_items: number of samples that the set has, kept or not.
         kept_bytes: bytes that the kept samples take, their table included.
-        kept_full: no more samples are added.
+        kept_full: a sample did not fit, or no more are added.
         kept_failed: the reason is not the limit: a sample could not be pickled or written, for example to a full disk.
     """
 

@@ -166,7 +166,7 @@ def describe_kept(stats: Stats) -> str:
     if stats.kept_failed:
         return f"{text}No more are kept, because one could not be written (see the SampleCacheWarning)."
     if not stats.kept_full:
-        return f"{text}The others are kept when they are made, if they fit."
+        return f"{text}The others are kept when they are made."
     if not kept:
         return f"{text}The limit of cache_samples() has room for none."
     return (

@@ -22,6 +22,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import mmap
 import os
 import pickle
@@ -63,7 +64,7 @@ _ROWS = np.dtype(
 )
 _EMPTY, _KEPT, _DISCARDED = range(3)
 _NO_ROW = _ROW.pack(0, 0, 0, 0, _DISCARDED)
-_OPEN, _LIMIT, _FAILED = range(3)
+_OPEN, _LIMIT, _FAILED, _SOME_LEFT_OUT = range(4)
 _ALIGN = 64
 # The file grows by so much at a time, which costs no memory before it is written.
 _GROWTH = 64 << 20
@@ -106,7 +107,8 @@ def framed(sample: Any) -> list[Any]:
         shape = image.shape
         arrays.append(pickle.PickleBuffer(image))
         sample = _ALONE if alone else sample[1:]
-    head = pickle.dumps(_in_memory_order(sample), protocol=5, buffer_callback=arrays.append)
+    _Pickler(pickled := io.BytesIO(), protocol=5, buffer_callback=arrays.append).dump(sample)
+    head = pickled.getvalue()
     bodies = [each.raw() for each in arrays]
     parts: list[Any] = []
     for body in bodies:
@@ -126,27 +128,17 @@ def is_image(value: Any) -> bool:
     return bool(value.size and value.flags.c_contiguous)
 
 
-class _Turned:
-    """Array whose axes have another order in memory: its contiguous form, and the order."""
-
-    def __init__(self, array: Array) -> None:
-        self._order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
-        self._base = np.ascontiguousarray(array.transpose(self._order))
-
-    def __reduce__(self) -> Any:
-        return np.transpose, (self._base, np.argsort(self._order).tolist())
-
-
-def _in_memory_order(sample: Any) -> Any:
-    """Return a sample whose own arrays are pickled as buffers, with their axes in the order that they have in memory.
+class _Pickler(pickle.Pickler):
+    """Pickler of arrays as buffers, with their axes in the order that they have in memory.
 
     Sums of floats depend on this order. Without it arrays that are not contiguous would be pickled with copies.
     """
-    if type(sample) is tuple:
-        return tuple(map(_in_memory_order, sample))
-    if type(sample) is not np.ndarray or not sample.size or sample.dtype.hasobject or sample.flags.forc:
-        return sample
-    return _Turned(sample)
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not np.ndarray or not value.size or value.dtype.hasobject or value.flags.forc:
+            return NotImplemented
+        order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
+        return np.transpose, (np.ascontiguousarray(value.transpose(order)), np.argsort(order).tolist())
 
 
 def unframed(frame: memoryview, *, own: bool) -> Any:
@@ -249,7 +241,9 @@ class _Room(NamedTuple):
     @classmethod
     def of(cls, fd: int) -> _Room | None:
         """Return what is in a file's header; None if it is damaged."""
-        data = os.pread(fd, 36, _ROOM_PLACE)
+        data = b""
+        with contextlib.suppress(OSError):  # a bad disk
+            data = os.pread(fd, 36, _ROOM_PLACE)
         if len(data) < 36 or zlib.crc32(data[:32]) != int.from_bytes(data[32:], "little"):
             return None
         return cls(*struct.unpack("<qqqq", data[:32]))
@@ -422,10 +416,18 @@ class SampleFile:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
+    def _read(self, nbytes: int, place: int) -> bytes:
+        """Return bytes of the header or the table; fewer than asked for if they cannot be read."""
+        try:
+            return os.pread(self._fd, nbytes, place)
+        except OSError as error:
+            self.warn(f"{self.path}: kept samples cannot be read: {error}")
+            return b""
+
     def _row(self, item: int) -> bytes:
         if item >= self.items:
             return _NO_ROW
-        found = os.pread(self._fd, _ROW.size, _TABLE_START + item * _ROW.size)
+        found = self._read(_ROW.size, _TABLE_START + item * _ROW.size)
         return found if len(found) == _ROW.size else _NO_ROW
 
     def kept(self, items: IntArray, identities: IntArray) -> Array:
@@ -436,7 +438,7 @@ class SampleFile:
         """
         if not self.items:
             return np.zeros(len(items), bool)
-        discards = os.pread(self._fd, 8, _DISCARDS_PLACE)
+        discards = self._read(8, _DISCARDS_PLACE)
         if discards != self._discards:
             self._discards = discards
             self._known[:] = False
@@ -460,8 +462,11 @@ class SampleFile:
         of, offset, nbytes, expected, state = _ROW.unpack(row)
         if state != _KEPT or of != identity:
             return MISSING
-        reason: Any = "it is not in the file"
-        frame = self._frame(offset, nbytes, own_image)
+        frame, reason = None, "it is not in the file"
+        try:
+            frame = self._frame(offset, nbytes, own_image)
+        except OSError as error:
+            reason = str(error)
         if frame is not None:
             mark = zlib.crc32(row) if self._checks else 0
             if mark and self._seen[item] != mark:
@@ -518,12 +523,20 @@ class SampleFile:
     @property
     def fills(self) -> bool:
         """Return True if samples are still added."""
-        return os.pread(self._fd, _FULL.size, _FULL_PLACE) == _FULL.pack(_OPEN)
+        return self._full() in (_OPEN, _SOME_LEFT_OUT)
+
+    @property
+    def full(self) -> bool:
+        """Return True if a sample did not fit, or none are added any more."""
+        return self._full() != _OPEN
 
     @property
     def failed(self) -> bool:
         """Return True if no samples are added since one could not be written."""
-        return os.pread(self._fd, _FULL.size, _FULL_PLACE) == _FULL.pack(_FAILED)
+        return self._full() == _FAILED
+
+    def _full(self) -> int:
+        return int.from_bytes(self._read(_FULL.size, _FULL_PLACE) or b"\xff", "little")
 
     def adds(self, item: int) -> bool:
         """Return True if the sample of an item that is not kept is still added."""
@@ -619,8 +632,8 @@ class SampleFile:
             end, size = room.end + nbytes, os.fstat(fd).st_size
             if end > room.limit:
                 self._left_out[item] = True
-                if (room.limit - room.end) * room.kept < room.end - self._samples_start:
-                    os.pwrite(fd, _FULL.pack(_LIMIT), _FULL_PLACE)
+                full = (room.limit - room.end) * room.kept < room.end - self._samples_start
+                os.pwrite(fd, _FULL.pack(_LIMIT if full else _SOME_LEFT_OUT), _FULL_PLACE)
                 return None
             if end > size:
                 try:
@@ -641,11 +654,11 @@ class SampleFile:
     @property
     def count(self) -> int:
         """Return the number of samples that are kept."""
-        room, discards = _Room.of(self._fd), os.pread(self._fd, 8, _DISCARDS_PLACE)
+        room, discards = _Room.of(self._fd), self._read(8, _DISCARDS_PLACE)
         if room is None:
             return 0
         if discards != self._lost[0]:
-            data = os.pread(self._fd, self.items * _ROW.size, _TABLE_START)
+            data = self._read(self.items * _ROW.size, _TABLE_START)
             rows = np.frombuffer(data[: len(data) // _ROW.size * _ROW.size], _ROWS)
             self._lost = discards, room.kept - int(np.count_nonzero(rows["state"] == _KEPT))
         return min(room.kept - self._lost[1], self.items)
@@ -717,5 +730,6 @@ def _usable(path: str, identities: IntArray) -> OpenFile | None:
 
 def _delete_unused(path: str) -> None:
     with contextlib.suppress(OSError):
-        if _try_lock(OpenFile(_open(path)).fd, fcntl.F_WRLCK, _USE_LOCK):
+        opened = OpenFile(_open(path))
+        if _try_lock(opened.fd, fcntl.F_WRLCK, _USE_LOCK):
             os.unlink(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import gc
 import math
 import os
@@ -124,6 +125,7 @@ KINDS: dict[str, Any] = {
     "0-d": np.array(4.0),
     "masked": np.ma.masked_array([1, 2], [True, False]),
     "big-endian": np.arange(4, dtype=">f4"),
+    "nested": {"a": [np.arange(60.0).reshape(3, 4, 5).transpose(1, 2, 0)], "b": np.ones((4, 5), order="F")},
     "deep": [[[(np.arange(3),)]], {"a": bytearray(b"12")}],
     "large": (np.arange(1 << 18, dtype=np.uint8).reshape(512, 512, 1), b"0" * 100_000),
 }
@@ -280,6 +282,22 @@ def test_a_cut_while_a_sample_is_written_does_not_change_others(
     monkeypatch.undo()
     with any_warnings():
         assert_right(filled(file))
+
+
+@pytest.mark.parametrize("name", ["pread", "preadv"])
+def test_a_disk_that_cannot_be_read_costs_samples_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file = filled(opened(tmp_path))
+
+    def bad(*args: Any) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, name, bad)
+    with pytest.warns(SampleCacheWarning, match="Input/output error"):
+        assert file.get(3, 8, lambda: "made") == "made"
+    assert file.count in (0, COUNT - 1)
+    assert file.kept(np.arange(COUNT), IDENTITIES).sum() in (0, COUNT - 1)
 
 
 def test_two_writers_see_each_other_though_the_name_has_another_file(tmp_path: Path) -> None:
