@@ -11,10 +11,13 @@ import contextlib
 import hashlib
 import importlib.metadata
 import inspect
+import io
 import operator
 import os
+import stat
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -36,7 +39,7 @@ from aioloader.foundation.validation import accepts_rng, parse_nbytes
 from aioloader.foundation.version import __version__
 from aioloader.rng import Rng, default_rng
 from aioloader.storage.cache.samples import MISSING, SampleFile, is_image, new_memory_file
-from aioloader.storage.joined import FileNumbers, JoinedByteSource
+from aioloader.storage.joined import FileNumbers, JoinedByteSource, together
 from aioloader.storage.urls import is_url
 from aioloader.transforms.base import bind, is_native, is_transform
 from aioloader.transforms.fused import flat_chain
@@ -51,6 +54,9 @@ if TYPE_CHECKING:
     from aioloader.foundation.types import Array, IntArray, StorageStats
 
 _FEW_PATHS = 64
+# Files that are looked at at a time, if that takes so long for each.
+_LOOKS = 8
+_SLOW_LOOK_S = 100e-6
 # Of the libraries that make pixels.
 _OPENCV = (
     "opencv-python-headless",
@@ -92,12 +98,12 @@ class KeptItems(ByteDataset[Any]):
         self._stages: tuple[Any, ...] = resolved.stages
         # Made now, so that a fork of this process has it too.
         self._memory = new_memory_file() if self._folder is None else None
-        self._opened: tuple[ItemVersions, SampleFile] | None = None
+        self._opened: tuple[FileWatch, SampleFile] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": self._open(), "_memory": None}
 
-    def _open(self) -> tuple[ItemVersions, SampleFile]:
+    def _open(self) -> tuple[FileWatch, SampleFile]:
         """Identify the items, and open the file, at first use, which may block.
 
         Without a lock, which a fork of this process would find locked for ever: two threads may do it twice.
@@ -107,7 +113,8 @@ class KeptItems(ByteDataset[Any]):
         """
         if self._opened is None:
             versions = ItemVersions.of(self._resolved)
-            self._opened = versions, self._open_file(versions)
+            file = self._open_file(versions)
+            self._opened = FileWatch(versions, file), file
         return self._opened
 
     def _open_file(self, versions: ItemVersions) -> SampleFile:
@@ -128,8 +135,13 @@ class KeptItems(ByteDataset[Any]):
         return self._open()[1]
 
     @property
-    def _versions(self) -> ItemVersions:
+    def watch(self) -> FileWatch:
+        """Return what looks at the files; see `_open`."""
         return self._open()[0]
+
+    @property
+    def _versions(self) -> ItemVersions:
+        return self.watch.versions
 
     @property
     def _in_bytes(self) -> bool:
@@ -155,10 +167,9 @@ class KeptItems(ByteDataset[Any]):
             raise IndexError(f"index {place} is out of range: this dataset has {length} samples")
         place %= length
         item = int(self._items(np.array([place]))[0])
-        number = int(self._versions.files[item])
-        if number >= 0 and self._versions.changed(number):
-            self.file.warn(_changed(self._versions.paths[number]))
-            self.file.discard(item)
+        watch, items = self.watch, np.array([item])
+        watch.look(watch.due(items))
+        watch.discard(items)
 
         def make() -> Any:
             with watch_draws(default_rng(), self._generators, self._resolved.name):
@@ -199,14 +210,14 @@ class KeptItems(ByteDataset[Any]):
             self.file,
             self._decoder_of_base,
             self._stages,
-            paths=paths if len(paths) <= _FEW_PATHS else (),
+            paths=paths if self._in_bytes and len(paths) <= _FEW_PATHS else (),
             name=self._resolved.name,
             no_bytes=self.no_bytes,
         )
 
     def open_source(self) -> KeptSource:
         source = self._resolved.open_source() if self._in_bytes else None
-        return KeptSource(source, self, self._versions)
+        return KeptSource(source, self)
 
     def spans(self, indices: IntArray) -> Spans:
         """Return the spans of the items; those of kept ones are not read, but have the length of what is kept."""
@@ -274,6 +285,7 @@ class ItemVersions:
         paths: the local files, and objects.
         stamps: int64 (files, 2), time of the last change in nanoseconds, and bytes, of each local file; else -1.
         nbytes: int64 (items,), bytes of each item; -1: not known, 0: it has none.
+        loose: int64 (m,), files of which it is not known which items they make.
         known: no object has an unknown version.
     """
 
@@ -282,6 +294,7 @@ class ItemVersions:
     nbytes: IntArray
     paths: tuple[str, ...]
     stamps: IntArray
+    loose: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     known: bool = True
 
     @classmethod
@@ -295,12 +308,13 @@ class ItemVersions:
             return cls._of_parts([resolve(part) for part in resolved.joined_parts])
         if resolved.base_kind != "bytes":
             nothing = np.zeros(n, np.int64)
-            return cls(nothing.astype(np.uint64), nothing - 1, nothing, (), np.empty((0, 2), np.int64))
+            found = nothing.astype(np.uint64), nothing - 1, nothing
+            return cls(*found, *_loose_files(resolved.base))
         spans = resolved.base.spans(np.arange(n))
         source = resolved.open_source()
         try:
             paths = tuple(map(str, source.paths))
-            stamps = np.array([stamp_of(path) for path in paths], np.int64).reshape(-1, 2)
+            stamps = stamps_of(paths)
             words = np.zeros(len(paths), np.uint64)
             versioned = True
             for number, path in enumerate(paths):
@@ -317,7 +331,9 @@ class ItemVersions:
         nbytes = spans.length
         if numbered:
             nbytes = np.where(nbytes == WHOLE_FILE, stamps[files, 1], nbytes)
-        return cls(mixed, files, nbytes, paths, stamps, versioned)
+        if not paths:
+            return cls(mixed, files, nbytes, *_loose_files(resolved.base))
+        return cls(mixed, files, nbytes, paths, stamps, known=versioned)
 
     @classmethod
     def _of_parts(cls, parts: list[Resolved]) -> ItemVersions:
@@ -333,6 +349,7 @@ class ItemVersions:
             np.concatenate([each.nbytes for each in found]),
             tuple(path for each in found for path in each.paths),
             np.concatenate([each.stamps for each in found]),
+            np.concatenate([each.loose + start for each, start in zip(found, starts, strict=False)]),
             all(each.known for each in found),
         )
 
@@ -347,19 +364,27 @@ class ItemVersions:
             nbytes=self.nbytes[remap],
         )
 
-    def changed(self, number: int) -> bool:
-        """Return True if a local file is no longer the one that it was."""
-        known = tuple(self.stamps[number].tolist())
-        return known[0] >= 0 and known != stamp_of(self.paths[number])
-
 
 def stamp_of(path: str) -> tuple[int, int]:
     """Return the time of a local file's last change, in nanoseconds, and its bytes; -1 if there is none."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         status = os.stat(path)
-    except (OSError, ValueError):
-        return -1, -1
-    return status.st_mtime_ns, status.st_size
+        if stat.S_ISREG(status.st_mode):
+            return status.st_mtime_ns, status.st_size
+    return -1, -1
+
+
+def stamps_of(paths: Sequence[str]) -> IntArray:
+    """Return the stamps of files, int64 (n, 2), several at a time: a network file system takes a while for each."""
+    found = np.empty((len(paths), 2), np.int64)
+
+    def look(place: int) -> None:
+        for number in range(place, len(paths), _LOOKS):
+            found[number] = stamp_of(paths[number])
+
+    with ThreadPoolExecutor(_LOOKS, "aioloader-look") as pool:
+        list(pool.map(look, range(min(len(paths), _LOOKS))))
+    return found
 
 
 def _word(text: str) -> int:
@@ -399,11 +424,11 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
     below: list[Resolved] = [resolve(part) for part in resolved.joined_parts or ()]
     if resolved.base_kind == "bytes" and resolved.base.below is not None:
         below.append(resolve(resolved.base.below))
-    # A dataset without files is recognized by its pickle.
-    opaque = not below and not versions.paths
+    # A dataset of another class, or without files, is recognized by its pickle.
+    opaque = not below and len(versions.loose) == len(versions.paths)
     parts: list[Any] = [fns, [stage.first for stage in stages], resolved.given if opaque else None]
     try:
-        pickled = _pickled(parts)
+        pickled, mapped = _pickled(parts)
         decoder = "" if opaque or below else repr(resolved.decoder)
     except Exception as error:
         raise TypeError(
@@ -414,23 +439,50 @@ def identity_of_set(resolved: Resolved, versions: ItemVersions) -> tuple[str, st
     paths = [path if is_url(path) else os.path.abspath(path) for path in versions.paths]
     facts = resolved.name, decoder, paths, [name for name, _ in found]
     name = hashlib.sha256(pickled + repr(facts).encode("utf-8", "surrogateescape"))
-    few = len(versions.paths) <= _FEW_PATHS or len(versions.identities) > 4 * len(versions.paths)
+    few = (
+        len(versions.paths) <= _FEW_PATHS
+        or len(versions.loose)
+        or len(versions.identities) > 4 * len(versions.paths)
+    )
     stamps = versions.stamps.tolist() if few else []
     sources = sorted({*map(_source_stamp, reachable([resolved.given, *fns]))})
-    if opaque:
-        sources += [stamp_of(text) for text in _paths_in(resolved.given)]
     libraries = {each: _version_of(each) for each in _LIBRARIES}
     count = len(versions.identities)
-    version = repr((__version__, sys.version_info[:2], libraries, stamps, sources, count, found))
+    version = repr((__version__, sys.version_info[:2], libraries, stamps, mapped, sources, count, found))
     return name.hexdigest()[:24], version
 
 
-def _pickled(value: Any) -> bytes:
-    """Return a pickle that is the same in each run: cloudpickle marks classes of the script with random numbers."""
-    pickled: bytes = cloudpickle.dumps(value)
+def _pickled(value: Any) -> tuple[bytes, list[tuple[int, int]]]:
+    """Return a pickle that is the same in each run, and the stamps of mapped files that are not in it.
+
+    Cloudpickle marks classes of the script with random numbers.
+    """
+    pickler = _Pickler(data := io.BytesIO())
+    pickler.dump(value)
+    pickled = data.getvalue()
     for number in list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", ())):
         pickled = pickled.replace(number.encode(), b"")
-    return pickled
+    return pickled, pickler.stamps
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a module without types
+    """Pickler to which an array in a mapped file is a place in that file."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.stamps: list[tuple[int, int]] = []
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            owner: Any = value
+            while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+                owner = owner.base
+            if owner is not None and owner.filename is not None and owner.mode != "c":
+                self.stamps.append(stamp_of(owner.filename))
+                begin = value.ctypes.data - np.frombuffer(owner._mmap, np.uint8).ctypes.data
+                place = os.fspath(owner.filename), owner.offset, begin, repr(value.dtype)
+                return tuple, ((*place, value.shape, value.strides),)
+        return super().reducer_override(value)
 
 
 def _version_of(library: str) -> str | None:
@@ -453,17 +505,37 @@ def _source_stamp(value: Any) -> tuple[int, int]:
     return -1, -1
 
 
+def _loose_files(dataset: Any) -> tuple[tuple[str, ...], IntArray, IntArray]:
+    """Return the files that a dataset names, their stamps, and their numbers."""
+    named = list(dict.fromkeys(_paths_in(dataset)))
+    stamps = stamps_of(named)
+    there = np.flatnonzero(stamps[:, 0] >= 0)
+    return tuple(named[place] for place in there.tolist()), stamps[there], np.arange(len(there))
+
+
 def _paths_in(dataset: Any) -> Iterator[str]:
-    """Iterate over the names of files that a dataset of another class has in its attributes, such as ``samples``."""
-    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
-        for each in value if isinstance(value, (list, tuple)) else [value]:
-            path = each[0] if isinstance(each, tuple) and each else each
-            if isinstance(path, (str, os.PathLike)) and os.path.isfile(path):
-                yield os.fspath(path)
+    """Iterate over what may be names of files in the attributes of a dataset of another class, and of datasets there.
 
-
-def _changed(path: str) -> str:
-    return f"{path} has changed: samples of changed files are made again in each epoch"
+    A name in a list, such as ``samples``, may be relative to a folder that is an attribute, such as ``root``.
+    """
+    waiting, seen = [dataset], {id(None)}
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        values = list(vars(each).values()) if hasattr(each, "__dict__") else []
+        folders = [os.fspath(value) for value in values if isinstance(value, (str, os.PathLike))]
+        folders = ["", *filter(os.path.isdir, folders)]
+        for value in values:
+            elements = value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "UO" else value
+            for element in elements if isinstance(elements, (list, tuple)) else [elements]:
+                first = element[0] if isinstance(element, (list, tuple)) and element else element
+                first = first.filename if isinstance(first, np.memmap) else first
+                if isinstance(first, (str, os.PathLike)):
+                    yield from (os.path.join(folder, first) for folder in folders)
+                elif hasattr(type(first), "__getitem__") and hasattr(first, "__dict__"):
+                    waiting.append(first)
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------
@@ -537,35 +609,88 @@ class _KeptSpans(Spans):
     items: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
+class FileWatch:
+    """Watch over local files: which have changed since they were identified, so that their samples are to be discarded.
+
+    Those of items are looked at before the items are used, the others in turn: all of them in an epoch. If one of the
+    latter has changed, all samples are discarded.
+
+    Args:
+        versions: of the items.
+        file: the samples.
+
+    Attributes:
+        is_slow: looks take long, as in network file systems.
+    """
+
+    def __init__(self, versions: ItemVersions, file: SampleFile) -> None:
+        self.versions = versions
+        self._file = file
+        # The last one is that of items without a file.
+        self._changed = np.zeros(len(versions.paths) + 1, bool)
+        self._looked = 0.0
+        self.is_slow = False
+
+    def due(self, items: IntArray) -> IntArray:
+        """Return the files to look at before some items are used."""
+        versions = self.versions
+        loose, begin = versions.loose, int(self._looked)
+        found = {*versions.files[items].tolist()} - {-1}
+        if len(loose):
+            self._looked += len(items) * len(loose) / len(versions.files)
+            found.update(loose[np.arange(begin, int(self._looked)) % len(loose)].tolist())
+        files = np.array(sorted(found), np.int64)
+        due: IntArray = files[(versions.stamps[files, 0] >= 0) & ~self._changed[files]]
+        return due
+
+    def look(self, files: IntArray) -> None:
+        """Look at files, and warn of those that have changed."""
+        begin = perf_counter()
+        for number in files.tolist():
+            path = self.versions.paths[number]
+            if tuple(self.versions.stamps[number].tolist()) != stamp_of(path):
+                self._changed[number] = True
+                if number in self.versions.loose:
+                    self._changed[:] = True
+                self._file.warn(f"{path} has changed: samples of changed files are made again in each epoch")
+        if len(files):
+            self.is_slow = perf_counter() - begin > _SLOW_LOOK_S * len(files)
+
+    def discard(self, items: IntArray) -> None:
+        """Discard the samples of items whose files have changed."""
+        if self._changed.any():
+            for item in items[self._changed[self.versions.files[items]]].tolist():
+                self._file.discard(item)
+
+
 class KeptSource(JoinedByteSource):
     """Byte source of the items that are not kept; it also finds out which files have changed since they were.
 
     Args:
         source: of the dataset below; None if its items have no bytes.
         dataset: the dataset.
-        versions: of its items.
     """
 
-    def __init__(self, source: ByteSource | None, dataset: KeptItems, versions: ItemVersions) -> None:
+    def __init__(self, source: ByteSource | None, dataset: KeptItems) -> None:
         super().__init__([source, None], FileNumbers([0, dataset.no_bytes]))
         self._no_bytes = dataset.no_bytes
         self._file = dataset.file
-        self._versions = versions
-        self._changed = np.zeros(len(versions.paths), bool)
-        self._threads = Threads(1, "aioloader-kept")
+        self._watch = dataset.watch
+        self._threads = Threads(_LOOKS, "aioloader-kept")
 
     async def plan(self, spans: Spans) -> ReadPlan:
         items = self._of_batch(spans)
-        due = self._due(items)
+        due = self._watch.due(items)
         if len(due):
-            await self._threads.run(self._look, due)
-        self._discard(items)
+            parts = np.array_split(due, min(len(due), _LOOKS if self._watch.is_slow else 1))
+            await together([self._threads.run] * len(parts), [(self._watch.look, part) for part in parts])
+        self._watch.discard(items)
         return self._with_lost(await super().plan(spans), spans)
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
         items = self._of_batch(spans)
-        self._look(self._due(items))
-        self._discard(items)
+        self._watch.look(self._watch.due(items))
+        self._watch.discard(items)
         return self._with_lost(super().plan_blocking(spans), spans)
 
     def _with_lost(self, reads: ReadPlan, spans: Spans) -> ReadPlan:
@@ -577,33 +702,13 @@ class KeptSource(JoinedByteSource):
         """Return the items of a batch; in a joined dataset the kept ones; nothing for items that are read again."""
         return spans.items if isinstance(spans, _KeptSpans) else spans.offset[spans.file == self._no_bytes]
 
-    def _due(self, items: IntArray) -> IntArray:
-        """Return the local files of items that are not known to have changed."""
-        found = np.array(sorted({*self._versions.files[items].tolist()} - {-1}), np.int64)
-        due: IntArray = found[(self._versions.stamps[found, 0] >= 0) & ~self._changed[found]]
-        return due
-
-    def _look(self, files: IntArray) -> None:
-        """Find out which files have changed."""
-        for number in files.tolist():
-            if self._versions.changed(number):
-                self._changed[number] = True
-                self._file.warn(_changed(self._versions.paths[number]))
-
-    def _discard(self, items: IntArray) -> None:
-        """Discard the samples of files that have changed."""
-        files = self._versions.files
-        if self._changed.any():
-            for item in items[self._changed[files[items]] & (files[items] >= 0)].tolist():
-                self._file.discard(item)
-
     def stats(self) -> StorageStats:
         return replace(
             super().stats(),
             kept_samples=self._file.count,
             kept_items=self._file.items,
             kept_bytes=self._file.nbytes,
-            kept_full=not self._file.fills,
+            kept_full=self._file.full,
             kept_failed=self._file.failed,
         )
 

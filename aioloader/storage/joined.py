@@ -129,7 +129,7 @@ class JoinedByteSource(ByteSource):
 
     async def plan(self, spans: Spans) -> ReadPlan:
         parts = self._parts(spans)
-        plans = await _together([source.plan for source, _, _ in parts], [(own,) for _, own, _ in parts])
+        plans = await together([source.plan for source, _, _ in parts], [(own,) for _, own, _ in parts])
         return self._joined(
             spans,
             [(source, plan, places) for (source, _, places), plan in zip(parts, plans, strict=True)],
@@ -137,7 +137,7 @@ class JoinedByteSource(ByteSource):
 
     async def read(self, plan: ReadPlan, out: memoryview) -> Failures:
         parts: list[_PartPlan] = [part for part in plan.reads if part.plan.nbytes]
-        found = await _together(
+        found = await together(
             [part.source.read for part in parts],
             [(part.plan, out[part.begin : part.begin + part.plan.nbytes]) for part in parts],
         )
@@ -232,7 +232,7 @@ def _of_batch(parts: list[_PartPlan], found: list[Failures]) -> Failures:
     ]
 
 
-async def _together(
+async def together(
     calls: list[Callable[..., Coroutine[Any, Any, T]]], args: list[tuple[Any, ...]]
 ) -> list[T]:
     """Await calls at the same time; return their results in order."""

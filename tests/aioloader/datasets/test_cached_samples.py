@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -603,3 +604,70 @@ def test_a_fork_while_a_thread_opens_the_set_opens_it(monkeypatch: pytest.Monkey
     forked.set()
     thread.join()
     assert os.waitstatus_to_exitcode(status) == kept[1] == 2
+
+
+class Listed:
+    """Numbers that are read from files with names in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.names = root, [path.name for path in sorted(root.iterdir())]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(3, int((self.root / self.names[index]).read_text()))
+
+
+class Selected:
+    """A part of another dataset, as torch's Subset."""
+
+    def __init__(self, dataset: Any, indices: list[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+
+@pytest.mark.parametrize("place", ["memory", "files", "single"])
+def test_changed_files_of_other_datasets_are_noticed(tmp_path: Path, place: str) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(9):
+        (tmp_path / "data" / str(number)).write_text("1")
+
+    def kept() -> Any:
+        selected = Selected(Listed(tmp_path / "data"), [7, 0, 3, 2])
+        return aioloader.cache_samples(selected, "1MB", None if place == "memory" else tmp_path / "kept")
+
+    dataset = kept()
+    with DataLoader(dataset, 2, shuffle=True, num_workers=0) as loader:
+        assert sum(batch.sum() for batch in loader) == 12
+        (tmp_path / "data" / "3").write_text("25")
+        with pytest.warns(SampleCacheWarning, match="data/3 has changed"):
+            list(dataset if place == "single" else loader)
+        assert sum(sample.sum() for sample in (dataset if place == "single" else loader)) == 84
+    assert sum(sample.sum() for sample in kept()) == 84
+
+
+def test_mapped_arrays_are_recognized_by_their_files(tmp_path: Path) -> None:
+    path = tmp_path / "images.npy"
+    np.lib.format.open_memmap(path, "w+", np.uint8, (1 << 14, 64, 64)).flush()  # 67 MB of zeros
+
+    def most(start: int) -> int:
+        images = np.load(path, mmap_mode="r")[start:]
+        return int(aioloader.cache_samples(images, "1MB", tmp_path / "kept")[0].max())
+
+    tracemalloc.start()
+    assert [most(0), most(3)] == [0, 0]
+    assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    tracemalloc.stop()
+    assert len(list((tmp_path / "kept").glob("samples-*-*-*"))) == 2
+    images = np.load(path, mmap_mode="r+")
+    images[3] = 7
+    images.flush()
+    os.utime(path, ns=(1, 1))
+    assert most(3) == 7
+    assert len(list((tmp_path / "kept").glob("samples-*-*-*"))) == 2
