@@ -246,7 +246,7 @@ class FusedDecoder(Generic[T_co]):
 
 
 class SampleSearch:
-    """Search for the samples of a dataset, in their order, in a thread. From any thread.
+    """Search for the samples of a dataset in a thread, in the order of an epoch. From any thread.
 
     Attributes:
         complete: all samples were found.
@@ -254,15 +254,20 @@ class SampleSearch:
 
     complete: bool
 
-    def wait(self, count: int | None = None) -> int:
-        """Wait until that many samples were found, or all; return the number of those that were found. Blocking.
+    def wait(self, seed: int, epoch: int, count: int | None = None) -> int:
+        """Wait until that many samples at the beginning of an epoch were found, or all; return their number. Blocking.
 
         Args:
+            seed, epoch: of a shuffled order.
             count: number of samples; None: all.
 
         Raises:
             Exception: the next samples cannot be found.
         """
+        raise NotImplementedError
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        """Return the indices at positions start <= p < stop of an epoch, which were found, int64 (stop - start,)."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -350,13 +355,14 @@ class ByteDataset(Generic[T_co]):
         """
         return None
 
-    def search_in_order(self, timeout: float) -> SampleSearch | None:
-        """Begin to find the items in a thread, in their order, if that takes long; None: they are found at once.
+    def search_samples(self, timeout: float, shuffled: tuple[int, int] | None) -> SampleSearch | None:
+        """Begin to find the items in a thread, if that takes long; None: all have to be found before the first.
 
         Until it is complete, a loader asks for spans, extras and locations of items that were found only.
 
         Args:
             timeout: most seconds that it may wait for one answer of a server.
+            shuffled: (seed, epoch) of the first epoch, in the order of `shuffle_sampler`; None: in order.
         """
         return None
 

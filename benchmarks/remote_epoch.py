@@ -2,15 +2,16 @@
 
     python -m benchmarks.remote_epoch LOADER WORKERS BATCH URL...
 
-LOADER is "aioloader", "datasets" or "webdataset", which runs in an environment with its packages (see
-`benchmarks.contenders`). Prints a line of JSON: the labels, the seconds from opening the files to the first batch, and
-those to the last one; and the CPU seconds of imports, which are not counted. Starting workers is.
+LOADER is one of `LOADERS`; each runs in an environment with its packages (see `benchmarks.contenders`). Prints a line
+of JSON: the labels, the seconds from opening the files to the first batch, and those to the last one; and the CPU
+seconds of imports, which are not counted. Starting workers is.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
@@ -52,28 +53,37 @@ class Clock:
         }
 
 
-def of_aioloader(urls: Sequence[str], workers: int, batch: int) -> Clock:
-    """Load with this project, in random order."""
+def of_aioloader(
+    urls: Sequence[str], workers: int, batch: int, *, shuffle_shards: int | None = None
+) -> Clock:
+    """Load with this project, in random order: of all samples, or of those of some files at a time."""
     import asyncio
     import importlib
 
     import aioloader
     from aioloader import transforms
 
-    # Lazy imports, done before the clock starts, as those of the others.
+    # Lazy imports, done before the clock starts, as those of the others, whose packages import all of themselves.
+    suffix = urls[0].rpartition(".")[2]
     for package in (
+        "anyio._backends._asyncio",
         "cv2",
         "numpy",
-        "obstore",
+        "obstore.store",
         "simplejpeg",
-        *["pyarrow.parquet"] * urls[0].endswith(".parquet"),
+        "aioloader.formats.opening",
+        f"aioloader.formats.{suffix}.dataset",
+        "aioloader.loader.async_loader",
+        "aioloader.storage.remote.opening",
+        *["pyarrow.parquet"] * (suffix == "parquet"),
     ):
         importlib.import_module(package)
 
     async def epoch() -> Clock:
         clock = Clock()
         augment = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()])
-        dataset: Any = aioloader.open_dataset(list(urls))
+        options = {} if shuffle_shards is None else {"shuffle_shards": shuffle_shards}
+        dataset: Any = aioloader.open_dataset(list(urls), **options)
         loader = aioloader.AsyncDataLoader[Any](
             dataset.transform_first(augment), batch, shuffle=True, executor="process", num_workers=workers
         )
@@ -130,6 +140,7 @@ def of_webdataset(urls: Sequence[str], workers: int, batch: int) -> Clock:
 
 LOADERS: dict[str, Callable[[Sequence[str], int, int], Clock]] = {
     "aioloader": of_aioloader,
+    "aioloader, shuffle_shards=4": partial(of_aioloader, shuffle_shards=4),
     "datasets": of_datasets,
     "webdataset": of_webdataset,
 }

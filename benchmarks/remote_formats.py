@@ -7,8 +7,8 @@ of `benchmarks.contenders`, which are installed when they are first needed.
 
 All loaders make batches of 64 by RandomResizedCrop(224), antialiased, and a flip, with two workers, of the same JPEGs
 in 16 files of a format. They take turns, each in a new process and with empty caches: this loader has no index of the
-tars yet. It reads in random order; the others read in the order of the files, which is the fastest for them. Every
-epoch must have each label once.
+tars yet. It reads in random order: of all samples, of those of 16 row groups of Parquet, or of those of four tars. The
+others read in the order of the files, which is the fastest for them. Every epoch must have each label once.
 
 Figures are samples per second of the whole epoch, from opening the files to the last batch, with the start of the
 workers; and from the first batch to the last. The requests and bytes are those that the proxy forwarded. Ratios compare
@@ -48,12 +48,13 @@ _BATCH = 64
 # (loader of `benchmarks.remote_epoch`, format of the files, its environment or None for this one)
 CONTENDERS: dict[str, tuple[str, str, str | None]] = {
     "tar": ("aioloader", "tar", None),
+    "tar-shards": ("aioloader, shuffle_shards=4", "tar", None),
     "parquet": ("aioloader", "parquet", None),
     "tfrecord": ("aioloader", "tfrecord", None),
     "datasets": ("datasets", "parquet", "hf_datasets"),
     "webdataset": ("webdataset", "tar", "webdataset"),
 }
-COMPARED = {"parquet": ("datasets", 5.0), "tar": ("webdataset", 3.0)}
+COMPARED = {"parquet": ("datasets", 5.0), "tar": ("webdataset", 3.0), "tar-shards": ("webdataset", 3.0)}
 """Ratios of this loader's format, to a loader, with the target."""
 
 

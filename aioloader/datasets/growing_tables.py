@@ -1,8 +1,11 @@
-"""Tables of shards whose samples are still being found, so that a loader that reads in order need not wait for all.
+"""Tables of shards whose samples are still being found, so that a loader need not wait for all of them.
 
-A thread opens the shards in their order, at first two at a time: all would share the network's rate, and the first one
-would be there hardly before the last. The tables so far are a beginning of the whole, so an index means the same sample
-as later. What needs all of them waits for the end.
+A thread opens the shards in the order in which an epoch needs them, the first one alone: all would share the network's
+rate, and the first one would be there hardly before the last. What needs all of them waits for the end.
+
+In order, the tables so far are a beginning of the whole, so an index means the same sample as later. In a shuffled
+order an index names a shard and a row (`shard_tables.first_indices`), also when all tables are known: a sample's draws
+depend on its index.
 """
 
 from __future__ import annotations
@@ -24,36 +27,56 @@ if TYPE_CHECKING:
 
     from aioloader.datasets.shard_tables import ShardTable
     from aioloader.foundation.types import Array, IntArray
+    from aioloader.samplers.blocks import BlockShuffleSampler
 
 _CLOSE_S = 0.5
 
 
 class GrowingTables(ShardTables, SampleSearch):
-    """Tables of the first shards, to which a thread adds the others. From any thread.
+    """Tables of some shards, to which a thread adds the others. From any thread.
 
     Args:
-        open_tables: yields the tables in order; blocking.
+        open_tables: yields the tables of shards, of which it gets the numbers, in their order; blocking.
+        shards: number of shards.
         timeout: most seconds that it may wait for one answer of a server.
+        sampler: makes the sampler of shuffled epochs of the samples in each shard, int64 (shards,); None: in order.
+        shuffled: (seed, epoch) of the first epoch, if there is a sampler.
 
     Raises:
         ThreadStartError: the system refuses the thread.
     """
 
-    def __init__(self, open_tables: Callable[[], Iterator[ShardTable]], timeout: float) -> None:
+    def __init__(
+        self,
+        open_tables: Callable[[IntArray], Iterator[ShardTable]],
+        shards: int,
+        timeout: float,
+        sampler: Callable[[IntArray], BlockShuffleSampler] | None = None,
+        shuffled: tuple[int, int] = (0, 0),
+    ) -> None:
         super().__init__(())
         self.complete = self.closed = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._opening = Opening(timeout)
         self._open_tables = open_tables
+        self._make_sampler = sampler
+        self._sampler: tuple[int, BlockShuffleSampler] | None = None
+        self._sizes = np.zeros(shards, np.int64)
+        self._order = np.arange(shards)
+        if sampler is not None:
+            self._order = sampler(self._sizes).block_order(*shuffled)
+        self._by_number: dict[int, ShardTable] = {}
         context = contextvars.copy_context()
         self._thread = start_thread(context.run, "aioloader-search", self._run)
 
     def _run(self) -> None:
         current_opening.set(self._opening)
         try:
-            for table in self._open_tables():
+            for number, table in zip(self._order.tolist(), self._open_tables(self._order), strict=True):
                 with self._changed:
+                    self._by_number[number] = table
+                    self._sizes[number] = len(table)
                     self.tables = (*self.tables, table)
                     self.starts = np.append(self.starts, self.starts[-1] + len(table))
                     self._changed.notify_all()
@@ -68,13 +91,59 @@ class GrowingTables(ShardTables, SampleSearch):
         """Return whether all tables are known, or will be."""
         return self._error is None and not self.closed
 
-    def wait(self, count: int | None = None) -> int:
+    def in_order(self) -> ShardTables:
+        """Return the tables of all shards, once they are known. Blocking.
+
+        Raises:
+            Exception: one cannot be opened.
+        """
+        self.wait_for()
+        return ShardTables([self._by_number[number] for number in range(len(self._sizes))])
+
+    def table(self, number: int) -> ShardTable:
+        return self._by_number[number]
+
+    def wait_for(self, count: int | None = None) -> int:
+        """Wait until that many samples of any shards were found, or all; return their number. Blocking.
+
+        Raises:
+            Exception: the next shard cannot be opened.
+        """
+        return self._wait(count, lambda: int(self.starts[-1]))
+
+    def wait(self, seed: int, epoch: int, count: int | None = None) -> int:
+        def found() -> int:
+            sampler = self._known_sampler()
+            if sampler is None:
+                return int(self.starts[-1])
+            known = np.zeros(len(self._sizes), bool)
+            known[list(self._by_number)] = True
+            return sampler.positions_of(seed, epoch, known)
+
+        return self._wait(count, found)
+
+    def _wait(self, count: int | None, found: Callable[[], int]) -> int:
         with self._changed:
-            while not self.complete and (count is None or self.starts[-1] < count):
+            while not self.complete and (count is None or found() < count):
                 if self._error is not None:
                     raise self._error.with_traceback(None)
                 self._changed.wait()
-            return int(self.starts[-1])
+            return found()
+
+    def _known_sampler(self) -> BlockShuffleSampler | None:
+        """Return the sampler of shuffled epochs, in which shards that are not known yet have no samples."""
+        if self._make_sampler is None:
+            return None
+        with self._changed:
+            if self._sampler is None or self._sampler[0] != len(self._by_number):
+                self._sampler = len(self._by_number), self._make_sampler(self._sizes)
+            return self._sampler[1]
+
+    def indices(self, seed: int, epoch: int, start: int, stop: int) -> IntArray:
+        sampler = self._known_sampler()
+        if sampler is None:
+            return np.arange(start, stop, dtype=np.int64)
+        return sampler.indices(seed, epoch, start, stop)
 
     def close(self) -> None:
         self.closed = True
@@ -94,7 +163,7 @@ class GrowingTables(ShardTables, SampleSearch):
     def _gathered(self, files: IntArray, rows: IntArray, column: Callable[[ShardTable], Array]) -> Array:
         """Return numbers of samples that were found, without those of all others being joined."""
         numbers, places = np.unique(files, return_inverse=True)
-        columns = [column(self.tables[number]) for number in numbers.tolist()]
+        columns = [column(self.table(number)) for number in numbers.tolist()]
         found: Array = np.empty((len(files), *columns[0].shape[1:]), columns[0].dtype)
         for number, values in enumerate(columns):
             here = places == number

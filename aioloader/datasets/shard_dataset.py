@@ -17,14 +17,16 @@ from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.fields import FieldReader, FieldsDecoder, ShardImageDecoder, field_names
 from aioloader.datasets.files import FileDataset
 from aioloader.datasets.growing_tables import GrowingTables
-from aioloader.datasets.shard_tables import ShardTable, ShardTables
+from aioloader.datasets.shard_tables import NAMED, ShardTable, ShardTables, first_indices
 from aioloader.errors import LoaderError, SampleFormatError
 from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.host_limits import usable_memory
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
+from aioloader.foundation.validation import at_least
 from aioloader.sample_index import ScanProgress
+from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.storage.urls import is_url, redact_url
 from recordio.errors import ShortReadError
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 _OPENED_AT_A_TIME = 32
 # The same, at first, while samples of the first shards are read: more would share the network's rate with them.
-_FIRST_AT_A_TIME = 2
+_FIRST_AT_A_TIME = 1
 # Samples whose labels are read together.
 _LABELS_AT_A_TIME = 4096
 _MOST_LABEL_NBYTES = 64 << 20
@@ -60,6 +62,7 @@ class ShardDataset(FileDataset):
         paths: the shards, or their URLs, in order.
         image, label: names of the fields of the sample (image, label); without a label the sample is the image.
         fields: names of the fields of samples that are dicts; None: the sample is (image, label).
+        shuffle_shards: shards that are mixed at a time by a loader with ``shuffle=True``; None: all.
         flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
         cache, cache_limit: see `RecordFileDataset`.
 
@@ -81,8 +84,11 @@ class ShardDataset(FileDataset):
         image: str,
         label: str | None,
         fields: str | Sequence[str] | None,
+        shuffle_shards: int | None = None,
         **options: Unpack[ShardKeywords],
     ) -> None:
+        at_least("shuffle_shards", shuffle_shards, 1)
+        self._shuffle_shards = shuffle_shards
         self._options = given = ImageOptions(**options)
         super().__init__(given.cache, given.cache_limit)
         self.paths = tuple(paths)
@@ -139,8 +145,7 @@ class ShardDataset(FileDataset):
         if self._tables is None:
             growing = self._growing
             if growing is not None and growing.usable:
-                growing.wait()
-                self._tables = ShardTables(growing.tables)
+                self._tables = growing.in_order()
             else:
                 with self._asking():
                     self._tables = ShardTables(list(self.open_tables()))
@@ -148,22 +153,42 @@ class ShardDataset(FileDataset):
 
     @property
     def known_tables(self) -> ShardTables:
-        """Return the tables of all shards, or of the first ones while `search_in_order` goes on."""
+        """Return the tables of all shards, or of the first ones while `search_samples` goes on."""
         growing = self._growing
         if self._tables is not None or growing is None or growing.complete:
             return self.tables
         return growing
 
-    def search_in_order(self, timeout: float) -> GrowingTables | None:
+    def search_samples(self, timeout: float, shuffled: tuple[int, int] | None) -> GrowingTables | None:
         is_begun = self._growing is not None and self._growing.usable
         if not self.reads_to_find or not self.reads_ahead or self._tables is not None or is_begun:
             return None
-        self._growing = GrowingTables(self._found_tables, timeout)
+        find, shards = self._found_tables, len(self.paths)
+        if shuffled is None:
+            self._growing = GrowingTables(find, shards, timeout)
+        elif self._shuffle_shards is not None and self._shuffle_shards < shards:
+            self._growing = GrowingTables(find, shards, timeout, self._sampler_of, shuffled)
         return self._growing
 
-    def _found_tables(self) -> Iterator[ShardTable]:
+    def _found_tables(self, numbers: IntArray) -> Iterator[ShardTable]:
         with self._asking():
-            yield from self._opened_tables(_FIRST_AT_A_TIME)
+            yield from self._opened_tables(numbers.tolist(), _FIRST_AT_A_TIME)
+
+    def _sampler_of(self, sizes: IntArray) -> BlockShuffleSampler:
+        """Return the sampler of shuffled epochs if shards have these numbers of samples."""
+        assert self._shuffle_shards is not None
+        return BlockShuffleSampler(sizes, self._shuffle_shards, firsts=first_indices(len(sizes)))
+
+    def shuffle_sampler(self, indices: IntArray | None) -> BlockShuffleSampler | None:
+        if self._shuffle_shards is None:
+            return None
+        if indices is None:
+            return self._sampler_of(np.diff(self.tables.starts))
+        shards = self.tables.rows(indices)[0]
+        places = np.argsort(shards, kind="stable")
+        return BlockShuffleSampler(
+            np.unique(shards, return_counts=True)[1], self._shuffle_shards, indices=places
+        )
 
     def open_tables(self) -> Iterator[ShardTable]:
         """Yield the tables of the shards in order, as they are opened; several are opened at a time.
@@ -173,11 +198,13 @@ class ShardDataset(FileDataset):
         """
         with ScanProgress("index of shards", self._nbytes) as self._progress:
             try:
-                yield from self._opened_tables()
+                yield from self._opened_tables(range(len(self.paths)))
             finally:
                 self._progress = None
 
-    def _opened_tables(self, at_a_time: int = _OPENED_AT_A_TIME) -> Iterator[ShardTable]:
+    def _opened_tables(
+        self, numbers: Sequence[int], at_a_time: int = _OPENED_AT_A_TIME
+    ) -> Iterator[ShardTable]:
         if len(self.paths) == 1:
             yield self._counted_table(self.paths[0], self._versions[0])
             return
@@ -185,7 +212,7 @@ class ShardDataset(FileDataset):
 
         # Local shards are scanned one after the other: the scan is CPU work under the interpreter's lock.
         most = min(_OPENED_AT_A_TIME, len(self.paths)) if self.reads_ahead else 1
-        shards = zip(self.paths, self._versions, strict=True)
+        shards = ((self.paths[number], self._versions[number]) for number in numbers)
         opened: deque[Future[ShardTable]] = deque()
         pool = ThreadPoolExecutor(most, "aioloader-index")
         try:
@@ -417,8 +444,13 @@ class ShardDataset(FileDataset):
     def location(self, index: int) -> ItemLocation:
         tables = self.known_tables
         file, row = tables.locate(index)
-        table = tables.tables[file]
+        table = tables.table(file)
         return ItemLocation(table.keys.key_at(row), redact_url(table.path), int(table.offset[row]))
+
+    def _place(self, index: int) -> int:
+        if index >= NAMED:
+            (index,) = self.tables.counted(np.array([index], np.int64)).tolist()
+        return super()._place(index)
 
     def file_nbytes(self, index: int) -> int:
         return self.tables.tables[self.tables.locate(index)[0]].nbytes

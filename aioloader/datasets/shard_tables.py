@@ -126,6 +126,27 @@ class ShardTable:
         return row if row is not None and row < len(self) else None
 
 
+NAMED = 1 << 61
+"""Bit of an index that names a shard and a row of it; below it are the numbers of both."""
+_ROW_BITS = 40
+_ROWS = (1 << _ROW_BITS) - 1
+
+
+def first_indices(shards: int) -> IntArray:
+    """Return indices that name the first row of each shard, which do not depend on the sizes of others, int64 (n,)."""
+    return NAMED + (np.arange(shards, dtype=np.int64) << _ROW_BITS)
+
+
+def are_named(indices: IntArray) -> bool:
+    """Return whether indices name shards and rows, as those that follow one of `first_indices` do."""
+    return len(indices) > 0 and int(indices[0]) >= NAMED
+
+
+def named_rows(indices: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the shards and the rows that indices name."""
+    return (indices - NAMED) >> _ROW_BITS, indices & _ROWS
+
+
 class ShardTables:
     """Tables of several concatenated shards.
 
@@ -164,13 +185,25 @@ class ShardTables:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def wait(self, count: int | None = None) -> int:
-        """Return the number of samples, which are all known; see `aioloader.abc.SampleSearch`."""
+    def wait_for(self, count: int | None = None) -> int:
+        """Return the number of samples, which are all known; see `GrowingTables`."""
         return len(self)
+
+    def table(self, number: int) -> ShardTable:
+        """Return the table of a shard."""
+        return self.tables[number]
+
+    def counted(self, indices: IntArray) -> IntArray:
+        """Return indices that count samples, also for those that name a shard and a row (`first_indices`)."""
+        if not are_named(indices):
+            return indices
+        files, rows = named_rows(indices)
+        found: IntArray = self.starts[files] + rows
+        return found
 
     def column_at(self, name: str, indices: IntArray) -> Array:
         """Return a column of some samples, (n, ...)."""
-        found: Array = self.column(name)[indices]
+        found: Array = self.column(name)[self.counted(indices)]
         return found
 
     def column(self, name: str) -> Array:
@@ -181,16 +214,21 @@ class ShardTables:
 
     def rows(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """Return the number of the shard of each sample, and the sample's number in it."""
+        if are_named(indices):
+            return named_rows(indices)
         files: IntArray = np.searchsorted(self.starts, indices, side="right") - 1
         return files, indices - self.starts[files]
 
     def locate(self, index: int) -> tuple[int, int]:
         """Return the number of the shard of a sample, and the sample's number in it."""
+        if index >= NAMED:
+            return (index - NAMED) >> _ROW_BITS, index & _ROWS
         file = int(np.searchsorted(self.starts, index, side="right")) - 1
         return file, index - int(self.starts[file])
 
     def spans(self, indices: IntArray) -> Spans:
         """Return the spans of samples."""
+        indices = self.counted(indices)
         if len(self.tables) == 1:
             file = np.zeros(len(indices), np.int64)
         else:

@@ -190,9 +190,13 @@ class LoaderParts:
 
     def _open_dataset(self) -> tuple[ItemSource, ByteSource | None]:
         base, search = self._resolved.base, self._planner.begin_search()
+        endless = self._planner.streams or search is not None
         items = ItemSource(
             name=self._resolved.name,
-            length=_ENDLESS if self._planner.streams or search is not None else self._planner.length,
+            length=_ENDLESS if endless else self._planner.length,
+            index_limit=0
+            if endless or self._options.batch_sampler is not None
+            else self._planner.index_limit,
             index_map=self._resolved.remap,
             search=search,
         )

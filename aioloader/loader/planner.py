@@ -44,6 +44,7 @@ from aioloader.samplers.basic import (
     is_positional,
     order_fingerprint,
 )
+from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.samplers.dealt import RankBatchSampler, shard_of, whole_epoch
 from aioloader.samplers.epoch_order import ORDER_VERSION
 
@@ -229,19 +230,23 @@ class EpochPlanner:
     def begin_search(self) -> SampleSearch | None:
         """Begin to find the samples while the first ones are read; None if all have to be known before."""
         options = self.options
-        if (
-            self.streams
-            or options.shuffle
-            or options.sampler is not None
-            or options.batch_sampler is not None
-        ):
+        if self.streams or options.sampler is not None or options.batch_sampler is not None:
             return None
         if options.progress or options.on_error == "replace":  # which depend on the number of samples
             return None
         resolved = resolve(self._dataset)
         if resolved.base_kind == "bytes" and resolved.remap is None:
-            self._search = resolved.base.search_in_order(options.timeout)
+            # The first epoch may have begun: it opens the loader.
+            shuffled = (self.seed, (self.current or self.next).epoch) if options.shuffle else None
+            self._search = resolved.base.search_samples(options.timeout, shuffled)
         return self._search
+
+    @property
+    def index_limit(self) -> int:
+        """Return a number that is more than all indices of the sampler; not with a batch sampler of the caller's."""
+        if self.options.shuffle and isinstance(self.sampler, BlockShuffleSampler):
+            return self.sampler.index_limit
+        return self.length
 
     @cached_property
     def sampler(self) -> Any:
@@ -385,7 +390,7 @@ class EpochPlanner:
 
     def _stream(self, cursor: EpochCursor) -> PositionalStream | IteratedStream | FoundStream:
         if self._search is not None and not self._search.complete and cursor.carry is None:
-            return FoundStream(self._search, cursor.epoch)
+            return FoundStream(self._search, self.seed, cursor.epoch)
         if self._positional:
             carry = None if cursor.carry is None else tuple(cursor.carry)
             return PositionalStream(self.sampler, self.seed, cursor.epoch, carry)

@@ -473,7 +473,9 @@ class BatchTask:
             self._arrays.owned.remove(slab)
             context.memory.free(slab)
             self._fetch.slab = None
-        for index in fallback_indices(int(self._fetch.index_table[INDEX, 0]), context.items.length):
+        for index in fallback_indices(
+            int(self._fetch.index_table[INDEX, 0]) % context.items.length, context.items.length
+        ):
             one = replace(
                 plan, indices=np.asarray([index]), epochs=plan.epochs[:1], positions=plan.positions[:1]
             )

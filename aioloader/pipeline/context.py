@@ -23,6 +23,7 @@ class ItemSource:
     Attributes:
         name: its class, for errors.
         length: number of items.
+        index_limit: all indices are less; 0: `length`.
         index_map: int64 (length,) index to index of the base dataset, or None where they are equal.
         spans, whole_spans, extras: see `aioloader.abc.ByteDataset`, by base index; None without a byte part.
         location: see `aioloader.datasets.resolve.Resolved`, by base index; None if the dataset has no such method.
@@ -35,6 +36,7 @@ class ItemSource:
 
     name: str
     length: int
+    index_limit: int = 0
     index_map: IntArray | None = None
     spans: Callable[[IntArray], Spans] | None = None
     whole_spans: Callable[[IntArray], Spans] | None = None

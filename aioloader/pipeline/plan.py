@@ -155,11 +155,11 @@ def base_indices(items: ItemSource, indices: IntArray) -> tuple[IntArray, IntArr
     Raises:
         IndexError: an index is outside of the dataset.
     """
-    length = items.length
+    length, limit = items.length, items.index_limit or items.length
     # `indices.min()` and `indices.max()` make two more calls each.
     lowest = np.minimum.reduce(indices) if len(indices) else 0
-    if len(indices) and not -length <= lowest <= np.maximum.reduce(indices) < length:
-        bad = indices[(indices < -length) | (indices >= length)][0]
+    if len(indices) and not -length <= lowest <= np.maximum.reduce(indices) < limit:
+        bad = indices[(indices < -length) | (indices >= limit)][0]
         raise IndexError(
             f"the sampler returned index {bad}, but {items.name} has {length} items: make the sampler from this dataset"
         )
@@ -314,7 +314,7 @@ class PositionalStream:
 
 
 class FoundStream:
-    """Stream of one epoch in the order of the dataset, whose samples are still being found. Its methods block.
+    """Stream of one epoch whose samples are still being found. Its methods block.
 
     Attributes:
         length: None, because it is not known.
@@ -322,28 +322,32 @@ class FoundStream:
 
     Args:
         search: finds the samples.
+        seed: the loader's seed.
         epoch: the epoch.
     """
 
     length = None
     computed = False
 
-    def __init__(self, search: SampleSearch, epoch: int) -> None:
+    def __init__(self, search: SampleSearch, seed: int, epoch: int) -> None:
         self.search = search
+        self._seed = seed
         self._epoch = epoch
 
     def take(self, start: int, stop: int) -> StreamedSamples:
         """Return the samples; see `PositionalStream.take`."""
-        indices = np.arange(start, start + self.available(start, stop), dtype=np.int64)
-        return StreamedSamples(indices, np.full(len(indices), self._epoch, np.int64), indices)
+        stop = start + self.available(start, stop)
+        indices = self.search.indices(self._seed, self._epoch, start, stop)
+        return StreamedSamples(indices, np.full(len(indices), self._epoch, np.int64), np.arange(start, stop))
 
     def available(self, start: int, stop: int) -> int:
         """Return how many of the positions start <= p < stop are in the stream, once they are found."""
-        return max(0, min(stop, self.search.wait(stop)) - start)
+        return max(0, min(stop, self.search.wait(self._seed, self._epoch, stop)) - start)
 
     def carry(self, start: int) -> tuple[int, int] | None:
         """Return (epoch, position in it) where the rest begins; see `Plan.carry`."""
-        return (self._epoch, start) if start < self.search.wait() else None
+        found = self.search.wait(self._seed, self._epoch)
+        return (self._epoch, start) if start < found else None
 
 
 class IteratedStream:

@@ -15,7 +15,7 @@ from aioloader.samplers.epoch_order import epoch_key, permute, permute_rounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioloader.foundation.types import IntArray
+    from aioloader.foundation.types import Array, IntArray
 
 # Uses of an epoch's key: the order at each place, and the order of the rows of each block.
 _PLACES, _ROWS = 0, 1
@@ -25,11 +25,13 @@ class _Epoch(NamedTuple):
     """Order of the blocks in one epoch, and the places that follow from it.
 
     Attributes:
+        block: int64 (blocks,), numbers of the blocks in the epoch's order.
         first: int64 (blocks,), where the rows of each block begin, in the epoch's order of blocks.
         size: int64 (blocks,), rows of each block in that order.
         ends: int64 (places,), position behind the last sample of each place.
     """
 
+    block: IntArray
     first: IntArray
     size: IntArray
     ends: IntArray
@@ -48,18 +50,25 @@ class BlockShuffleSampler(SeededSampler):
     the first block are at its own place, those of the second one at two places, and so on up to `window`. At the end
     the places behind the last block have what is left of those before it.
 
-    The order is computed where it is needed: it is a function of seed, epoch and position.
+    The order is computed where it is needed: it is a function of seed, epoch and position. Its beginning does not
+    depend on the sizes of blocks that come later in it (`positions_of`).
 
     Args:
-        sizes: rows of each block, at least 1 each; the indices of a block are neighbours.
+        sizes: rows of each block; the indices of a block are neighbours.
         window: blocks that are mixed, at least 1.
         groups: number of the group of each block, ascending; the blocks of a group stay together and in order, because
             reading them in another order is slow. None: each block is a group.
         indices: int64 (n,), index at each place; None: places are indices.
+        firsts: int64 (blocks,), index of the first row of each block, if it is another one than the number of rows of
+            the blocks before it; not with `indices`, nor with `window` blocks or fewer, whose order is that of places.
         seed: see `SeededSampler`.
 
+    Attributes:
+        index_limit: all indices are less.
+
     Raises:
-        ValueError: a size or `window` is less than 1, or `indices` or `groups` have another length than the sizes say.
+        ValueError: a size is negative, `window` is less than 1, or `indices` or `groups` have another length than the
+            sizes say.
     """
 
     def __init__(
@@ -69,14 +78,19 @@ class BlockShuffleSampler(SeededSampler):
         *,
         groups: IntArray | None = None,
         indices: IntArray | None = None,
+        firsts: IntArray | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
         self._sizes = np.array(sizes, np.int64)
-        require(bool((self._sizes > 0).all()), "the sizes of blocks must be at least 1")
+        require(bool((self._sizes >= 0).all()), "the sizes of blocks must not be negative")
         self._window = check_count("window", window, 1)
         self._first = np.cumsum(self._sizes) - self._sizes
-        self._length = int(self._sizes.sum())
+        self.index_limit = self._length = int(self._sizes.sum())
+        self._named = firsts is not None and len(self._sizes) > self._window
+        if firsts is not None and self._named:
+            self._first = firsts
+            self.index_limit = int((firsts + self._sizes).max())
         require(groups is None or len(groups) == len(self._sizes), "there must be a group for each block")
         require(indices is None or len(indices) == self._length, "there must be an index for each row")
         starts = (
@@ -99,6 +113,8 @@ class BlockShuffleSampler(SeededSampler):
         """Return all that the order depends on, except seed and epoch."""
         digest = hashlib.sha256(self._sizes.astype("<i8").tobytes())
         digest.update(self._group_starts.astype("<i8").tobytes())
+        if self._named:
+            digest.update(self._first.astype("<i8").tobytes())
         if self._indices is not None:
             digest.update(self._indices.astype("<i8").tobytes())
         return "blocks-2", self._length, len(self._sizes), self._window, digest.hexdigest()[:16]
@@ -112,6 +128,23 @@ class BlockShuffleSampler(SeededSampler):
         else:
             found = self._mixed(seed, epoch, np.arange(start, stop, dtype=np.int64))
         return found if self._indices is None else self._indices[found]
+
+    def block_order(self, seed: int, epoch: int) -> IntArray:
+        """Return the numbers of the blocks in the order of an epoch, which does not depend on their sizes."""
+        return self._epoch_of(seed, epoch).block
+
+    def positions_of(self, seed: int, epoch: int, known: Array) -> int:
+        """Return the number of positions at the beginning of an epoch that depend on blocks of known sizes only.
+
+        Args:
+            seed, epoch: of the epoch.
+            known: bool (blocks,), whether the size of each block is known; the others have the size 0 here.
+        """
+        if known.all():
+            return self._length
+        blocks = self._epoch_of(seed, epoch)
+        first = int(np.argmin(known[blocks.block]))
+        return int(blocks.ends[first - 1]) if first and len(known) > self._window else 0
 
     def _order_blocks(self, seed: int, epoch: int) -> _Epoch:
         groups = permute(seed, epoch, len(self._group_starts), 0, len(self._group_starts))
@@ -127,7 +160,7 @@ class BlockShuffleSampler(SeededSampler):
             places[inside + part] += np.diff(
                 self._part_ends(size[inside], spread[inside], np.array([[part], [part + 1]])), axis=0
             )[0]
-        return _Epoch(self._first[order], size, np.cumsum(places))
+        return _Epoch(order, self._first[order], size, np.cumsum(places))
 
     def _spread(self, block: IntArray) -> IntArray:
         """Return the number of places over which the samples of blocks are spread, by their places in the order."""

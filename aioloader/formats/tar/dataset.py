@@ -253,6 +253,8 @@ class TarDataset(ShardDataset):
         label: field of the label; None: the samples are images alone. "auto": ``cls``, or else ``json`` if it is a
             number or a list of numbers.
         fields: names of the fields of samples that are dicts; None: the sample is (image, label).
+        shuffle_shards: tars that are mixed at a time by a loader with ``shuffle=True``, which then begins with one of
+            them while the samples of others are still being found at a URL; None: all samples are shuffled.
         flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
         cache, cache_limit: see `RecordFileDataset`.
 
@@ -277,6 +279,7 @@ class TarDataset(ShardDataset):
         image: str | Sequence[str] | None = None,
         label: str | None = AUTO,
         fields: str | Sequence[str] | None = None,
+        shuffle_shards: int | None = None,
         **options: Unpack[ShardKeywords],
     ) -> None:
         images = (_IMAGE,) if image is None else field_names(image)
@@ -293,6 +296,7 @@ class TarDataset(ShardDataset):
             image=images[0],
             label=label,
             fields=fields,
+            shuffle_shards=shuffle_shards,
             **options,
         )
 
@@ -334,7 +338,7 @@ class TarDataset(ShardDataset):
     def _check_fields(self) -> None:
         """Raise unless a sample has each field, so that a loader does not skip every sample."""
         tables = self.known_tables
-        tables.wait(1)
+        tables.wait_for(1)
         if any(self._having_all(table.columns[_PLACES]).any() for table in tables.tables):
             return
         if not len(self.tables):
@@ -374,7 +378,7 @@ class TarDataset(ShardDataset):
     def open_source(self) -> ByteSource:
         tables, source = self.known_tables, super().open_source()
         pieces = _TablePieces(tables)
-        if tables.complete and all(each is None for each in pieces):
+        if tables.complete and all(pieces[number] is None for number in range(len(pieces))):
             return source
         return LinkedByteSource(source, pieces)
 
@@ -467,7 +471,8 @@ class _TablePieces(Sequence["SamplePieces | None"]):
         return len(self._tables.tables)
 
     def __getitem__(self, number: Any) -> Any:
-        return self._tables.tables[number].pieces
+        table: Any = self._tables.table(number)
+        return table.pieces
 
 
 class LinkedByteSource(ByteSource):

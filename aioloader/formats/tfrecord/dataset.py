@@ -168,6 +168,7 @@ class ExampleReader:
     Attributes:
         images: names of the features that are encoded images.
         is_pair: samples are (image, label): an image has one value, and a label at least one.
+        shuffle_shards: files that are mixed at a time by a loader with ``shuffle=True``; see `TarDataset`.
         check_crc: compare the CRC of each record's data, too.
     """
 
@@ -281,6 +282,7 @@ class TFRecordDataset(ShardDataset):
         image: name of the feature that is an encoded image; with `fields`, the name or names of those that are.
         label: name of the feature that is the label; None: the samples are images alone.
         fields: names of the features of samples that are dicts; None: the sample is (image, label).
+        shuffle_shards: files that are mixed at a time by a loader with ``shuffle=True``; see `TarDataset`.
         check_crc: compare the CRC of the data of each record that is read; needs google-crc32c.
         flag, exif, max_pixels, label_dtype, dct_scaling, crop_index: see `ImageRecordDataset`.
         cache, cache_limit: see `RecordFileDataset`.
@@ -307,6 +309,7 @@ class TFRecordDataset(ShardDataset):
         image: str | Sequence[str] = "image/encoded",
         label: str | None = "image/class/label",
         fields: str | Sequence[str] | None = None,
+        shuffle_shards: int | None = None,
         check_crc: bool = False,
         **options: Unpack[ShardKeywords],
     ) -> None:
@@ -324,6 +327,7 @@ class TFRecordDataset(ShardDataset):
             image=images[0],
             label=label,
             fields=fields,
+            shuffle_shards=shuffle_shards,
             **options,
         )
 

@@ -11,6 +11,7 @@ import pytest
 import aioloader
 from aioloader import TarDataset
 from aioloader.errors import SampleFormatError
+from aioloader.samplers import BlockShuffleSampler
 from tests.aioloader.datasets.tars import members_of, photo, write_tar
 
 WAIT_S = 120.0
@@ -18,18 +19,19 @@ SAMPLES, SHARDS = 6, 3
 
 
 class SlowTars(TarDataset):
-    """Tars whose samples, except those of the first one, are found once the test says so, as if they were far away."""
+    """Tars whose samples, except those of one, are found once the test says so, as if they were far away."""
 
     reads_ahead = True
 
     fails = False
+    first = 0
 
     def __init__(self, paths: list[Path], **options: Any) -> None:
         self.let_go = threading.Event()
         super().__init__(paths, **options)
 
     def _open_table(self, path: str, version: Any) -> Any:
-        if path != self.paths[0]:
+        if path != self.paths[self.first]:
             while not self.let_go.wait(0.01):
                 assert self._growing is not None
                 if self._growing.closed:
@@ -55,6 +57,7 @@ def paths(tmp_path: Path) -> list[Path]:
     ]
 
 
+SHUFFLED = {"shuffle_shards": 2}
 OPTIONS: dict[str, Any] = {"executor": "thread", "num_workers": 1, "prefetch": 1, "seed": 5}
 
 
@@ -66,16 +69,27 @@ def chain(dataset: Any) -> Any:
     return dataset.transform_first(aioloader.transforms.RandomResizedCrop(16))
 
 
+def slow_tars(paths: list[Path], given: dict[str, Any], epoch: int = 0) -> SlowTars:
+    """Return tars of which the first one that the epoch needs can be opened at once."""
+    slow = SlowTars(paths, **given)
+    if given:
+        slow.first = int(BlockShuffleSampler([1] * SHARDS, 2).block_order(OPTIONS["seed"], epoch)[0])
+    return slow
+
+
+@pytest.mark.parametrize("given", [{}, SHUFFLED], ids=["in-order", "shuffled"])
 @pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
 @pytest.mark.parametrize("rank", [None, 0, 1])
 def test_first_samples_are_read_while_others_are_found(
-    paths: list[Path], last_batch: str, rank: int | None, leftovers: Any
+    paths: list[Path], last_batch: str, rank: int | None, given: dict[str, Any], leftovers: Any
 ) -> None:
     options = {**OPTIONS, "last_batch": last_batch, "shard": None if rank is None else (rank, 2)}
-    with aioloader.DataLoader(chain(TarDataset(paths)), 4, **options) as loader:
+    options["shuffle"] = bool(given)
+    with aioloader.DataLoader(chain(TarDataset(paths, **given)), 4, **options) as loader:
         wanted = [seen(loader) for _ in range(2)]
         state, receipt = loader.state_dict(), loader.receipt()
-    slow = SlowTars(paths)
+        loader.check_receipt(receipt) if rank is None else None
+    slow = slow_tars(paths, given)
     with aioloader.DataLoader(chain(slow), 4, **options) as loader:
         batches = iter(loader)
         first = seen([next(batches)]) if rank is None else []
@@ -86,17 +100,71 @@ def test_first_samples_are_read_while_others_are_found(
         assert len(slow) == SAMPLES * SHARDS
 
 
-def test_an_epoch_is_resumed_while_samples_are_found(paths: list[Path], leftovers: Any) -> None:
-    with aioloader.DataLoader(chain(TarDataset(paths)), 4, **OPTIONS) as loader:
+@pytest.mark.parametrize("given", [{}, SHUFFLED], ids=["in-order", "shuffled"])
+def test_an_epoch_is_resumed_while_samples_are_found(
+    paths: list[Path], given: dict[str, Any], leftovers: Any
+) -> None:
+    options = {**OPTIONS, "shuffle": bool(given)}
+    with aioloader.DataLoader(chain(TarDataset(paths, **given)), 4, **options) as loader:
         batches = iter(loader)
         next(batches)
         state = loader.state_dict()
         rest = seen(batches)
-    slow = SlowTars(paths)
+    slow = slow_tars(paths, given)
     slow.let_go.set()
-    with aioloader.DataLoader(chain(slow), 4, **OPTIONS) as loader:
+    with aioloader.DataLoader(chain(slow), 4, **options) as loader:
         loader.load_state_dict(state)
         assert seen(loader) == rest
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+async def test_shards_are_searched_in_the_order_of_the_epoch_that_opens_the_loader(
+    paths: list[Path], epoch: int, leftovers: Any
+) -> None:
+    slow = slow_tars(paths, SHUFFLED, epoch)
+    async with aioloader.AsyncDataLoader(chain(slow), 4, shuffle=True, **OPTIONS) as loader:
+        loader.set_epoch(epoch)
+        async for _, labels in loader:
+            assert {*(labels // SAMPLES).tolist()} == {slow.first}
+            break
+        assert not slow.let_go.is_set()
+
+
+def test_an_epoch_that_was_not_expected_waits_for_its_own_shards(paths: list[Path], leftovers: Any) -> None:
+    options = {**OPTIONS, "shuffle": True}
+    with aioloader.DataLoader(chain(TarDataset(paths, **SHUFFLED)), 4, **options) as loader:
+        loader.set_epoch(3)
+        wanted = seen(loader)
+    slow = slow_tars(paths, SHUFFLED)
+    with aioloader.DataLoader(chain(slow), 4, **options) as loader:
+        next(iter(loader))
+        loader.set_epoch(3)
+        slow.let_go.set()
+        assert seen(loader) == wanted
+
+
+def test_samples_of_named_shards_are_those_of_the_dataset(paths: list[Path], leftovers: Any) -> None:
+    dataset = TarDataset(paths, **SHUFFLED)
+    sampler = dataset.shuffle_sampler(None)
+    assert sampler is not None
+    named = sampler.indices(5, 0, 0, len(dataset))
+    assert [dataset[index][1] for index in named.tolist()] == dataset.tables.counted(named).tolist()
+    with aioloader.DataLoader(
+        chain(dataset), 4, shuffle=True, num_workers=0, seed=5, on_error="replace", progress=True
+    ) as loader:
+        assert [label for _, labels in loader for label in labels] == dataset.tables.counted(named).tolist()
+
+
+@pytest.mark.parametrize(
+    "view", [lambda data: data.take(11), lambda data: aioloader.ConcatDataset([data, data]).take(30)]
+)
+def test_views_are_mixed_by_shards(paths: list[Path], view: Any, leftovers: Any) -> None:
+    chosen = view(TarDataset(paths, shuffle_shards=1))
+    with aioloader.DataLoader(chain(chosen), 4, shuffle=True, num_workers=0, seed=5) as loader:
+        labels = [int(label) for _, labels in loader for label in labels]
+    assert sorted(labels) == sorted(chosen.labels().tolist())
+    shards = [label // SAMPLES for label in labels]
+    assert len({*shards[: min(SAMPLES, len(chosen) - SAMPLES)]}) == 1
 
 
 def test_damage_is_reported_behind_the_samples_before_it(paths: list[Path], leftovers: Any) -> None:

@@ -67,6 +67,35 @@ def test_hard_links_are_read(served: Served, way: int, cache: str | None) -> Non
         assert_same(epoch(there), epoch(here))
 
 
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_files_in_random_order_are_read_while_samples_are_found(
+    served: Served, way: int, executor: str, leftovers: object
+) -> None:
+    tars = []
+    for shard in range(5):
+        path = write_tar(
+            served.path.with_name(f"{shard}.tar"),
+            members_of([photo(number) for number in range(7 * shard, 7 * shard + 7)]),
+        )
+        tars.append((path, served.proxied.replace(served.path.name, path.name)))
+    served.proxy.behave(Rule("status", share=0.1, attempts=1))
+    crop = aioloader.transforms.RandomResizedCrop(16)
+    found = []
+    for paths in zip(*tars, strict=True):
+        dataset = TarDataset(paths, shuffle_shards=2).transform_first(crop)
+        with aioloader.DataLoader(
+            dataset, 4, shuffle=True, executor=executor, num_workers=2, seed=3
+        ) as loader:
+            epochs = [[(images.copy(), labels.copy()) for images, labels in loader] for _ in range(2)]
+            found.append((epochs, loader.receipt(), loader.state_dict()))
+    (here, *ends), (there, *others) = found
+    for own, remote in zip(here, there, strict=True):
+        assert_same(remote, own)
+    assert ends == others
+    assert here[0][0][1].tolist() != here[1][0][1].tolist()
+    assert len({*(here[0][0][1] // 7).tolist()}) == 1  # one file is enough for the first batch
+
+
 @pytest.fixture(params=[0, 1 << 20], ids=["headers", "whole"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Let tars be scanned by their headers, or read whole."""

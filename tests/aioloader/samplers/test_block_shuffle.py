@@ -15,7 +15,7 @@ from aioloader.samplers import BlockShuffleSampler
 from aioloader.samplers.basic import order_fingerprint
 from tests.cases import with_cases
 
-SIZES = st.lists(st.integers(1, 30), max_size=40)
+SIZES = st.lists(st.integers(0, 30), max_size=40)
 
 
 def order(sampler: BlockShuffleSampler, seed: int = 3, epoch: int = 1) -> IntArray:
@@ -74,16 +74,22 @@ def test_an_epoch_begins_with_one_block_and_needs_few_more_soon(
         assert (new[1:] >= behind[:-1] * 0.5 - window).all()
 
 
-def test_the_end_of_an_epoch_does_not_change_its_beginning() -> None:
-    sizes = np.full(40, 10)
-    begins = BlockShuffleSampler(sizes, 4)
-    found = order(begins)
-    late = np.flatnonzero(~np.isin(np.arange(40), np.unique(found[:150] // 10)))
-    sizes[late] = 7
-    first = np.r_[0, np.cumsum(sizes)[:-1]]
-    again = order(BlockShuffleSampler(sizes, 4))[:150]
-    block = np.searchsorted(first, again, side="right") - 1
-    np.testing.assert_array_equal(found[:150], block * 10 + again - first[block])
+@given(SIZES, st.integers(1, 20), st.integers(0, 99), st.data())
+def test_the_beginning_depends_on_known_blocks_only(
+    sizes: list[int], window: int, epoch: int, data: st.DataObject
+) -> None:
+    firsts = np.arange(len(sizes)) * 1000 + 5000
+    whole = BlockShuffleSampler(sizes, window, firsts=firsts)
+    known = np.zeros(len(sizes), bool)
+    known[whole.block_order(3, epoch)[: data.draw(st.integers(0, len(sizes)))]] = True
+    part = BlockShuffleSampler(np.where(known, sizes, 0), window, firsts=firsts)
+    count = part.positions_of(3, epoch, known)
+    np.testing.assert_array_equal(part.indices(3, epoch, 0, count), whole.indices(3, epoch, 0, count))
+    if known.all():
+        assert count == len(whole)
+    elif len(sizes) > window:
+        # As many as the samples of the known blocks that are not spread over further places.
+        assert count >= np.array(sizes)[known].sum() - 30 * window
 
 
 def test_samples_of_a_block_are_spread_evenly() -> None:
@@ -140,8 +146,8 @@ def test_other_blocks_have_another_fingerprint() -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        BlockShuffleSampler([3, 0], 2)
+    with pytest.raises(ValueError, match="must not be negative"):
+        BlockShuffleSampler([3, -1], 2)
     with pytest.raises(ValueError, match="window must be at least 1"):
         BlockShuffleSampler([3], 0)
     with pytest.raises(ValueError, match="a group for each block"):
