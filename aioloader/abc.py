@@ -210,18 +210,22 @@ class FusedDecoder(Generic[T_co]):
         """
         return [], []
 
-    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], bool] | None:
+    def filler(
+        self, items: list[Any], words: list[list[int]], rows: Array, rng: Rng, trace: StageTimer
+    ) -> Callable[[int, int], bool] | None:
         """Return a function that makes the images of usual samples in their rows, with few calls; None without one.
 
         Args:
+            items: the first list of a result of `parse_many`.
+            words: for each item the words that `rng` will have drawn ahead; or an empty list.
             rows: rows of a batch for the image, (n, ...), writable.
             rng: random generator; at the beginning of a sample's draws when the function is called.
             trace: as for `FusedDecoder`.
 
         Returns:
-            the function of the first part of a result of `parse_many` and the number of its row, which becomes the
-            first leaf of the sample; the others are the other parts. It returns False for a sample that `make` must be
-            called for, with the draws from their beginning.
+            the function of the number of an item that is not None and of its row, which becomes the first leaf of the
+            sample; the others are the other parts. It returns False for a sample that `make` must be called for, with
+            the draws from their beginning.
         """
         return None
 

@@ -142,6 +142,10 @@ class Rng:
         """Return True if anything was drawn since `seek`."""
         return self._next > 0 or self._place is None
 
+    def skip(self, count: int) -> None:
+        """Pass the next `count` words; they are among those drawn ahead, which `seek` got."""
+        self._next += count
+
     def _raw(self, n: int) -> npt.NDArray[np.uint64]:
         if self._place is not None:
             # The generator is set at the first draw only: many samples draw nothing.

@@ -57,7 +57,7 @@ def compile_native(target: Path) -> None:
         *(*compiler, "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", *shared),
         *("-I", sysconfig.get_path("include"), *shlex.split(os.environ.get("CFLAGS", ""))),
         *map(str, sorted(HERE.glob("*.c"))),
-        *("-o", str(made), *shlex.split(os.environ.get("LDFLAGS", ""))),
+        *("-o", str(made), "-lm", *shlex.split(os.environ.get("LDFLAGS", ""))),
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@
 
 /* Raised by one when a function is added, or takes or returns something else; aioloader/foundation/native.py has the same
    number, and leaves a build with another one alone. */
-#define AIOLOADER_INTERFACE 5
+#define AIOLOADER_INTERFACE 6
 
 extern PyMethodDef draws_methods[], records_methods[], resize_methods[], scan_methods[], splice_methods[];
 

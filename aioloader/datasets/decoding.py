@@ -395,10 +395,12 @@ class FusedImages(FusedDecoder[Any]):
     ) -> tuple[list[memoryview | None], list[Array]]:
         return ([], []) if self._parse_many is None else self._parse_many(data, start, length)
 
-    def filler(self, rows: Array, rng: Rng, trace: StageTimer) -> Callable[[Any, int], bool] | None:
+    def filler(
+        self, items: list[Any], words: list[list[int]], rows: Array, rng: Rng, trace: StageTimer
+    ) -> Callable[[int, int], bool] | None:
         if self._alone or self._crops is not None:  # entries are looked up for each item
             return None
-        return self._plan.filler(rows, rng, trace)
+        return self._plan.filler(items, words, rows, rng, trace)
 
     def make(
         self,

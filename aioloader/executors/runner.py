@@ -493,11 +493,11 @@ class Runner:
         if not chunk.custom_collate:
             _keep_payloads(payloads, chunk, result)
         parsed, others = self._parsed(chunk, trace)
-        fill = self._filler(rows, others, trace) if parsed else None
-        filled: list[int] = []
         words: list[list[int]] = []
         if self._draws and columns and not chunk.segment:
             words = rng.ahead(seed, chunk.index_table[[EPOCH, INDEX, POSITION]].T)
+        fill = self._filler(parsed, words, rows, others, trace) if parsed else None
+        filled: list[int] = []
         for place, column in enumerate(columns):
             if payloads[place] is not None:
                 if chunk.custom_collate:
@@ -510,7 +510,7 @@ class Runner:
             try:
                 if fill is not None and item is not None:
                     rng.seek(seed, column[EPOCH], column[INDEX], position=column[POSITION], words=drawn)
-                    done = fill(item, row)
+                    done = fill(place, row)
                 if done:
                     filled.append(place)
                 else:
@@ -595,15 +595,20 @@ class Runner:
         return parsed
 
     def _filler(
-        self, rows: Rows, others: Sequence[Array], trace: StageTimer
-    ) -> Callable[[Any, int], bool] | None:
+        self,
+        items: list[Any],
+        words: list[list[int]],
+        rows: Rows,
+        others: Sequence[Array],
+        trace: StageTimer,
+    ) -> Callable[[int, int], bool] | None:
         """Return the function that makes usual samples in their rows; None if other code runs for each sample."""
         fused = self._fused
         if fused is None or fused.stages != len(self._legs[0].names) or self._generators is not None:
             return None
         if rows.first is None or not rows.takes(others):
             return None
-        return fused.filler(rows.first, self._rng, trace)
+        return fused.filler(items, words, rows.first, self._rng, trace)
 
     def _make(
         self,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NATIVE_VARIABLE: Final = "AIOLOADER_NATIVE"
 """Environment variable: 0 builds and uses no compiled part; 1 makes a build without it fail."""
 
-_INTERFACE: Final = 5  # that of native/native.h
+_INTERFACE: Final = 6  # that of native/native.h
 
 
 def _load() -> tuple[ModuleType | None, str]:

@@ -172,7 +172,9 @@ class ImagePlan:
         timer.decode_s += perf_counter() - begin
         return self.finish(x, image, rng, out, timer)
 
-    def filler(self, rows: Array, rng: Rng, timer: StageTimer) -> Callable[[Any, int], bool] | None:
+    def filler(
+        self, items: list[Any], words: list[list[int]], rows: Array, rng: Rng, timer: StageTimer
+    ) -> Callable[[int, int], bool] | None:
         """Return a function that makes usual images in their rows, with few calls; None if the plan makes no such.
 
         Usual are JPEGs of known headers that fill their row, of a plan that only flips, and JPEGs and raw images whose
@@ -180,12 +182,14 @@ class ImagePlan:
         a tenth of decoding a small image.
 
         Args:
+            items: the encoded images; None for those that the function is not called for.
+            words: of each image, those that are drawn ahead; or an empty list.
             rows: rows of a batch, (n, ...).
             rng: the draws; at the beginning of a sample's when the function is called.
             timer: as for `__call__`.
 
         Returns:
-            the function of the encoded image and the number of its row. It returns False for an image that `__call__`
+            the function of the number of an image and that of its row. It returns False for an image that `__call__`
             must be called for, with the draws from their beginning.
         """
         if (
@@ -195,9 +199,12 @@ class ImagePlan:
         ):
             return None
         if type(self._decode_op) is DecodeOp:
-            return self._decode_filler(rows, self._flipper(rng, timer), timer)
+            return self._decode_filler(items, rows, self._flipper(rng, timer), timer)
         if self._decode_op.row == rows.shape[1:]:
-            return self._crop_filler(rows, self._flipper(rng, timer), rng, timer)
+            begin = perf_counter()
+            crops = self._decode_op.draw_crops(items, words, self._reader.max_pixels) if words else []
+            timer.decode_s += perf_counter() - begin
+            return self._crop_filler(items, crops, rows, self._flipper(rng, timer), rng, timer)
         return None
 
     def _flipper(self, rng: Rng, timer: StageTimer) -> Callable[[Array], None]:
@@ -216,16 +223,17 @@ class ImagePlan:
         return finish
 
     def _decode_filler(
-        self, rows: Array, flip: Callable[[Array], None], timer: StageTimer
-    ) -> Callable[[Any, int], bool]:
+        self, items: list[Any], rows: Array, flip: Callable[[Array], None], timer: StageTimer
+    ) -> Callable[[int, int], bool]:
         find, decode = self._reader.known.find, self._reader.decode_into
         stage, staged = self._stage, bool(self._names)
         height, width = rows.shape[1:3]
         self._reader.timer = timer
         self._reader.measure(None, height, width)
 
-        def fill(data: Any, row: int) -> bool:
+        def fill(number: int, row: int) -> bool:
             begin = perf_counter()
+            data = items[number]
             header = find(data)
             if header is None:
                 return False
@@ -246,13 +254,31 @@ class ImagePlan:
         return fill
 
     def _crop_filler(
-        self, rows: Array, flip: Callable[[Array], None], rng: Rng, timer: StageTimer
-    ) -> Callable[[Any, int], bool]:
+        self,
+        items: list[Any],
+        crops: list[Any],
+        rows: Array,
+        flip: Callable[[Array], None],
+        rng: Rng,
+        timer: StageTimer,
+    ) -> Callable[[int, int], bool]:
         reader, decode_op, stage = self._reader, self._decode_op, self._stage
         raw, jpeg, name = reader.raw, reader.jpeg, self._names[stage]
+        resize, skip, decodes, seconds = decode_op.resize, rng.skip, timer.decodes[RAW], timer.transforms
 
-        def fill(data: Any, row: int) -> bool:
+        def fill(number: int, row: int) -> bool:
             begin = perf_counter()
+            data = items[number]
+            if crops and crops[number] is not None:
+                first, height, width, stride, used = crops[number]
+                timer.stage = name
+                decodes[NOT_JPEG] += 1
+                skip(used)
+                place: Array = rows[row]
+                resize(np.ndarray((height, width, 3), np.uint8, data, first, (stride, 3, 1)), place)
+                flip(place)
+                seconds[stage] += perf_counter() - begin
+                return True
             image, pixels = None, raw(data)
             try:
                 if pixels is not None:
@@ -270,12 +296,12 @@ class ImagePlan:
             timer.stage = name
             out: Array = rows[row]
             if image is None:
-                timer.decodes[RAW][NOT_JPEG] += 1
-                decode_op.resize(region, out)
+                decodes[NOT_JPEG] += 1
+                resize(region, out)
             elif (made := decode_op.finish(region, rng, out)) is not out:
                 out[...] = made
             flip(out)
-            timer.transforms[stage] += perf_counter() - now
+            seconds[stage] += perf_counter() - now
             return True
 
         return fill
@@ -407,6 +433,10 @@ class DecodeOp:
         """Do the rest of the operation; return a result that may be `pixels`, or in `out`."""
         return pixels
 
+    def draw_crops(self, images: list[Any], words: list[list[int]], most: int | None) -> list[Any]:
+        """Draw what `resize` can finish; see `RandomResizedCrop.draw_crops`. An empty list if it draws nothing."""
+        return []
+
     def cut(self, pixels: Array, rng: Rng) -> Array | None:
         """Return what `decode` returns for an image of these pixels, RGB, if `resize` can finish it; else None."""
         return None
@@ -424,6 +454,7 @@ class _DecodeCrop(DecodeOp):
         import cv2
 
         self._draw = crop.box
+        self._draw_many = crop.draw_crops if isinstance(crop, RandomResizedCrop) else None
         self._fit = crop.fit
         self._box: Box = (0, 0, 0, 0)
         # Error of the draw, which `finish` raises: it belongs to the stage of the crop.
@@ -461,6 +492,9 @@ class _DecodeCrop(DecodeOp):
             self.resize(pixels, out)
             return out
         return self._fit(pixels, self._box, rng, out)
+
+    def draw_crops(self, images: list[Any], words: list[list[int]], most: int | None) -> list[Any]:
+        return [] if self._draw_many is None else self._draw_many(images, words, most)
 
     def cut(self, pixels: Array, rng: Rng) -> Array | None:
         rows, columns, _ = pixels.shape
@@ -816,7 +850,9 @@ class ViewsPlan:
             ]
         return self._groups(view, out)
 
-    def filler(self, rows: Array, rng: Rng, timer: StageTimer) -> None:
+    def filler(
+        self, items: list[Any], words: list[list[int]], rows: Array, rng: Rng, timer: StageTimer
+    ) -> None:
         """Return None, see `ImagePlan.filler`: views are made in several rows."""
 
     def _groups(self, view: Callable[[int, Array | None], Any], out: Sequence[Array] | None) -> Any:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from aioloader.foundation.native import native
 from aioloader.foundation.types import Array, ArraySpec
 from aioloader.transforms.base import (
     GeometricTransform,
@@ -309,6 +310,29 @@ class RandomResizedCrop(Crop):
             if 0 < w <= width and 0 < h <= height:
                 return random_box(height, width, (h, w), rng)
         return self.fallback(height, width)
+
+    def draw_crops(
+        self, images: list[Any], words: list[list[int]], most: int | None
+    ) -> list[tuple[int, int, int, int, int] | None]:
+        """Draw the crops of many raw images (RGB) by the compiled part, which takes a tenth of the time.
+
+        Args:
+            images: each bytes-like, or None.
+            words: the first words of the stream of each image.
+            most: most pixels of an image; None for no limit.
+
+        Returns:
+            for each image its crop's first byte, height, width, bytes from row to row, and the number of words drawn;
+            None if it is another kind of image, if it has more pixels or too few words, and if the crop has the size of
+            the result. An empty list without the compiled part.
+        """
+        if native is None or type(self) is not RandomResizedCrop:
+            return []
+        limit = (1 << 64) - 1 if most is None else most
+        crops: list[tuple[int, int, int, int, int] | None] = native.draw_crops(
+            images, words, limit, self.size, self.scale, self._logs, math.exp
+        )
+        return crops
 
     def fallback(self, height: int, width: int) -> Box:
         """Return the rectangle that is used if no drawn one fits."""

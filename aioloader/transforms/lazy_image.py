@@ -175,7 +175,7 @@ class LazyImageReader:
         scratch: pool for the pixels; None for a new one.
 
     Attributes:
-        dct_scaling, scratch: as passed.
+        max_pixels, dct_scaling, scratch: as passed.
         decode_jpeg: simplejpeg's function; looked up once.
         rectangles: decoder for rectangles of JPEGs; None if there is no library for it.
         channels: of all images, 3 or 1.
@@ -198,7 +198,7 @@ class LazyImageReader:
 
         self._flag = flag
         self._exif = exif
-        self._max_pixels = max_pixels
+        self.max_pixels = max_pixels
         self.dct_scaling = dct_scaling
         self.channels = 3 if flag else 1
         self.colorspace = "RGB" if flag else "GRAY"
@@ -291,7 +291,7 @@ class LazyImageReader:
         return frame, orientation
 
     def _may_be_decoded(self, height: int, width: int) -> bool:
-        return self._max_pixels is None or height * width <= self._max_pixels
+        return self.max_pixels is None or height * width <= self.max_pixels
 
     def raw(self, data: Any) -> Array | None:
         """Return the pixels of a raw image, a view of the data; None for all that has to be decoded, or is an error."""
@@ -337,7 +337,7 @@ class LazyImageReader:
             data,
             flag=self._flag,
             exif=self._exif,
-            max_pixels=self._max_pixels,
+            max_pixels=self.max_pixels,
             scratch=self.scratch,
             path=path,
         )
