@@ -152,7 +152,7 @@ _ALL = (
         antialias=True,
         samples=1536,
         least_batches=24,
-        peers=("aioloader", "tf_data", "torch"),
+        peers=("aioloader", "litdata", "tf_data", "torch"),
         kept=True,
     ),
     _RAW,

@@ -1,11 +1,12 @@
 """LitData: its optimised chunks of 64 MB, its streaming loader, images decoded by OpenCV in a transform.
 
 The chunks hold JPEGs as bytes, so that a transform decodes and crops them once. Workers take turns with
-contiguous parts of the data, so only one of them keeps the order of the file.
+contiguous parts of the data, so only one of them keeps the order of the file. "raw" holds pixels instead.
 """
 
 from __future__ import annotations
 
+import io
 import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 from litdata import StreamingDataLoader, StreamingDataset
 from litdata.streaming.cache import Cache
+from PIL import Image
 
+from benchmarks.contenders import pillow
 from benchmarks.contenders.batches import NumpyBatches
 from benchmarks.contenders.contract import RecFile, Source
 from benchmarks.contenders.opencv import make_image
@@ -25,14 +28,16 @@ if TYPE_CHECKING:
 
     from benchmarks.cases import Case
 
-VARIANTS = ("",)
-PACKAGES = ("litdata", "torch", "opencv-python-headless", "numpy")
+VARIANTS = ("", "raw")
+PACKAGES = ("litdata", "torch", "pillow", "opencv-python-headless", "numpy")
 
 _CHUNK = "64MB"
 
 
 def supports(case: Case, variant: str) -> str | None:
     """Return None for JPEGs and records, which its chunks hold."""
+    if case.kept != (variant == "raw"):
+        return "measured with the case of the epochs" if variant else "keeps no decoded images"
     if case.store == "raw":
         return "has no raw format with crops"
     return "has no arrays in memory" if case.store == "arrays" else None
@@ -47,6 +52,11 @@ def settings(case: Case, variant: str, cores: int) -> list[dict[str, Any]]:
     return [{"num_workers": number} for number in whole]
 
 
+def data_key(case: Case, variant: str) -> str:
+    """Return a key for each variant."""
+    return f"{case.data}-{case.store}{variant}"
+
+
 def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     """Write chunks in order, in this process."""
     records = RecFile(source.rec, source.samples)
@@ -54,7 +64,8 @@ def prepare(case: Case, variant: str, source: Source, folder: Path) -> Path:
     for number in range(source.samples):
         if case.images:
             jpeg, label = records.image(number)
-            cache[number] = {"image": jpeg, "label": label}
+            image = np.array(Image.open(io.BytesIO(jpeg)).convert("RGB")) if variant else jpeg
+            cache[number] = {"image": image, "label": label}
         else:
             cache[number] = records.payload(number)
     cache.done()
@@ -93,5 +104,8 @@ class ImageTransform:
         self._case = case
 
     def __call__(self, item: dict[str, Any]) -> tuple[Any, int]:
-        image = np.ascontiguousarray(make_image(self._case, item["image"], random))
+        if self._case.kept:
+            image = pillow.make_image(self._case, Image.fromarray(np.asarray(item["image"])))
+        else:
+            image = np.ascontiguousarray(make_image(self._case, item["image"], random))
         return torch.from_numpy(image), item["label"]

@@ -86,7 +86,10 @@ def describe(contender: Any, request: dict[str, Any], emit: EventWriter) -> dict
         for variant in contender.VARIANTS:
             name = contender.__name__.rpartition(".")[2]
             left_out = bool(case.peers) and name not in case.peers
-            reason = "only for data in the format of each" if left_out else contender.supports(case, variant)
+            if left_out:
+                reason = "keeps no decoded images" if case.kept else "only for data in the format of each"
+            else:
+                reason = contender.supports(case, variant)
             entry: dict[str, Any] = {"case": case.name, "variant": variant, "reason": reason}
             if reason is None:
                 key = getattr(contender, "data_key", lambda case, variant: f"{case.data}-{case.store}")
