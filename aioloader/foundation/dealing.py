@@ -6,9 +6,8 @@ Rank of this process and world size, from the option ``shard``.
 from __future__ import annotations
 
 import os
-from collections.abc import Sized
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -63,7 +62,15 @@ def _from_environment() -> tuple[int, int]:
     return found
 
 
-B = TypeVar("B", bound=Sized)
+class DealtItems(Protocol):
+    """Batch that can be dealt out: its samples are counted, and a slice of it may have none."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+B = TypeVar("B", bound=DealtItems)
 
 
 class Dealt(NamedTuple, Generic[B]):
@@ -81,7 +88,7 @@ def deal(
     world: int,
     *,
     start: int = 0,
-    drop: bool = False,
+    even: str = "pad",
     position: int = 0,
 ) -> Iterator[Dealt[B]]:
     """Iterate over one rank's batches: in each step every rank gets the next batch of the epoch.
@@ -90,8 +97,8 @@ def deal(
         batches: of all ranks, from the start of the epoch.
         rank, world: this process among `world` processes.
         start: batches of the epoch that all ranks together have consumed before; those are left out.
-        drop: leave out a last step that has no batch for some ranks. False: ranks without one repeat a batch from the
-            start of the epoch.
+        even: what becomes of a last step that has no batch for some ranks: "pad": they repeat a batch from the start of
+            the epoch; "drop": it is left out; "exact": they get a batch without samples.
         position: number of the epoch's samples before the first batch.
     """
     made = iter(batches)
@@ -104,17 +111,18 @@ def deal(
         position += len(batch)
     while step := list(islice(made, world)):
         begin += step[: world - len(begin)]
-        if len(step) < world and drop:
+        if len(step) < world and even == "drop":
             return
         after = done + len(step)
         padded = rank >= len(step)
-        step += [begin[place % after] for place in range(after, done + world)]
+        fill = [begin[place % after] for place in range(after, done + world)]
+        step += [batch[:0] for batch in fill] if even == "exact" else fill
         before = position + sum(map(len, step[:rank]))
         yield Dealt(step[rank], before, after, padded=len(step[rank]) if padded else 0)
         position += sum(map(len, step))
         done = after
 
 
-def steps_of(batches: int, world: int, drop: bool) -> int:
+def steps_of(batches: int, world: int, even: str) -> int:
     """Return the number of steps in which `deal` deals out a number of batches."""
-    return batches // world if drop else -(-batches // world)
+    return batches // world if even == "drop" else -(-batches // world)

@@ -105,7 +105,10 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             the end of the epoch; None: any.
         memory_limit: bytes of slab memory, for batches in flight, batches that the caller keeps, and copies of files of
             small records; None: a quarter of the memory that this process may use.
-        even: with `shard`, "pad" or "drop": how all ranks get the same number of batches.
+        even: with `shard`, how all ranks get the same number of batches: "pad" fills up the last step with the epoch's
+            first samples; "drop" leaves out an incomplete last step; "exact" shares its samples in equal parts, so that
+            all ranks together deliver every sample once. A batch may then be shorter, or empty: arrays for 0 samples.
+            "exact" excludes a `last_batch` that leaves samples out, and datasets without indices.
         output: type of the delivered batches. "numpy"; "torch" or "jax": tensors or arrays over the batch's own memory
             if the package can share it, in the same structure, strings and objects as they are; or a function that
             takes the batch as numpy arrays, in this thread, and returns the batch to deliver.

@@ -343,8 +343,9 @@ class Epoch:
                 delivery.error = None  # breaks the cycle error -> traceback -> frame -> delivery
         if delivery.skipped:
             self._check_errors()
+        has_batch = delivery.samples > 0 or self._planner.exact
         convert = convert or self.convert
-        if convert is not None and delivery.samples:
+        if convert is not None and has_batch:
             try:
                 delivery.batch = convert(delivery.batch)
             except BaseException:
@@ -355,9 +356,9 @@ class Epoch:
             self.cursor.source_state = plan.source_state
         if self._bar is not None:
             self._bar.advance(delivery.samples)
-        if not delivery.samples:
+        if not has_batch:
             self.cursor.empty += 1
-        return delivery.samples > 0
+        return has_batch
 
     def _lose(self, delivery: Delivery) -> None:
         """End the epoch, or log a batch that failed as delivered: else the next one would be logged in its place."""

@@ -16,7 +16,7 @@ from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers.basic import BatchSampler, is_computed, is_positional
-from aioloader.samplers.dealt import dealt_by_sampler, dealt_twice, shard_of
+from aioloader.samplers.dealt import dealt_by_sampler, dealt_twice, dealt_unevenly, shard_of
 
 if TYPE_CHECKING:
     import os
@@ -164,7 +164,12 @@ class LoaderOptions:
         self._check_max_errors()
         self._check_functions()
         one_of("on_error", self.on_error, ("raise", "skip", "replace"))
-        one_of("even", self.even, ("pad", "drop"))
+        one_of("even", self.even, ("pad", "drop", "exact"))
+        if self.even == "exact" and self.last_batch in ("discard", "rollover"):
+            raise ValueError(
+                f"even='exact' delivers every sample of an epoch in it, and last_batch={self.last_batch!r} leaves some "
+                "out (drop_last=True is 'discard'): leave one of them out"
+            )
         self._check_output()
         if not isinstance(self.progress, bool):
             one_of("progress", self.progress, ("tqdm", "rich", "plain"))
@@ -291,8 +296,11 @@ class LoaderOptions:
 
     def _check_shard(self) -> None:
         check_shard(self.shard)
-        if self.shard is not None and shard_of(self.batch_sampler)[1] > 1:
-            raise dealt_twice(type(self.batch_sampler).__name__)
+        if shard_of(self.batch_sampler)[1] > 1:
+            if self.shard is not None:
+                raise dealt_twice(type(self.batch_sampler).__name__)
+            if self.even == "exact":
+                raise dealt_unevenly(type(self.batch_sampler).__name__)
         if self.shard is not None and self.rank_and_world[1] > 1:
             for each in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
                 # Torch's DistributedSampler, and torchvision's for repeated augmentation, have these two attributes.

@@ -148,6 +148,7 @@ class LoaderParts:
                 collate=default or Stack(),
                 custom_collate=self._batchify is not None,
                 on_error=options.on_error,
+                delivers_empty=self._planner.exact,
                 prefetch=self.prefetch(source),
                 in_order=options.in_order,
                 metrics=self._metrics,

@@ -118,6 +118,11 @@ def _check_stream(dataset: IterableDataset, options: LoaderOptions) -> None:
             options.shard is not None and not dataset.takes_shard,
             "give the function that is its source a parameter shard, or open a separate source in each rank",
         ),
+        (
+            "even='exact'",
+            options.even == "exact",
+            "no rank knows how many samples the others have; leave it out",
+        ),
         ("in_order=False", not options.in_order, "leave it out"),
     ):
         if given:
@@ -179,6 +184,7 @@ class EpochPlanner:
         options: the same; a batch sampler that only cuts a computed order is replaced by that order.
         schedule: how positions become batches; not with a batch sampler.
         streams: samples come from an `IterableDataset`.
+        exact: the ranks share every step as it is, so that a batch of one of them may be empty.
         carried: (epoch, samples that rollover brings into it), of an `IterableDataset`.
         seed: the seed of the order and of all random numbers; that of a state that was loaded.
         next: where the next epoch begins.
@@ -205,7 +211,7 @@ class EpochPlanner:
         self.next = EpochCursor()
         self.current: EpochCursor | None = None
         self._rank, self._world = rank, world = options.rank_and_world
-        self._drops = options.even == "drop"
+        self.exact = options.even == "exact" and world > 1
         if options.batch_sampler is None:
             assert options.batch_size is not None
             self.schedule = BatchSchedule(
@@ -232,8 +238,8 @@ class EpochPlanner:
         options = self.options
         if self.streams or options.sampler is not None or options.batch_sampler is not None:
             return None
-        if options.progress or options.on_error == "replace":  # which depend on the number of samples
-            return None
+        if options.progress or options.on_error == "replace" or self.exact:
+            return None  # they depend on the number of samples
         resolved = resolve(self._dataset)
         if resolved.base_kind == "bytes" and resolved.remap is None:
             # The first epoch may have begun: it opens the loader.
@@ -267,7 +273,7 @@ class EpochPlanner:
         """Return the batch sampler, whose batches are this rank's if it computes them; None without one."""
         batches = self.options.batch_sampler
         if self._world > 1 and self._computed:
-            return RankBatchSampler(batches, self._rank, self._world, self._drops)
+            return RankBatchSampler(batches, self._rank, self._world, self.options.even)
         return batches
 
     def _identity(self) -> dict[str, Any]:
@@ -322,7 +328,7 @@ class EpochPlanner:
         if self._computed:
             return int(batches.count(self.seed, self.next.epoch, consumed)) - taken
         if batches is not None:
-            return steps_of(max(0, len(batches) - consumed), self._world, self._drops) - taken
+            return steps_of(max(0, len(batches) - consumed), self._world, self.options.even) - taken
         carried = 0
         carry = self.next.carry
         if self._positional:
@@ -384,7 +390,7 @@ class EpochPlanner:
                 cursor.consumed,
                 rank=self._rank,
                 world=self._world,
-                drop=self._drops,
+                even=options.even,
             )
         return EpochPlan(self._stream(cursor), self.schedule, cursor.consumed)
 

@@ -68,7 +68,8 @@ def _announce(
     waiting: deque[BatchPlan] = deque()
     ahead = 0
     for plan in plans:
-        source.announce(context.items.spans(base_indices(context.items, plan.indices)[1]))
+        if len(plan.indices):
+            source.announce(context.items.spans(base_indices(context.items, plan.indices)[1]))
         waiting.append(plan)
         ahead += len(plan.indices)
         while ahead - len(waiting[0].indices) >= source.announced:

@@ -19,14 +19,14 @@ from aioloader.foundation.concurrency import deferred
 from aioloader.foundation.error_log import add_note, printable
 from aioloader.foundation.pytree import flatten, leaf_spec
 from aioloader.foundation.replacement import fallback_indices
-from aioloader.foundation.types import INDEX, BatchTimeline, Chunk, ChunkResult
-from aioloader.pipeline.collate import Delivery, deliver, row_layout, valid_rows
+from aioloader.foundation.types import EPOCH, INDEX, POSITION, ROW, BatchTimeline, Chunk, ChunkResult
+from aioloader.pipeline.collate import Delivery, deliver, deliver_empty, row_layout, valid_rows
 from aioloader.pipeline.dispatch import Run, Start, Started, average_s, chunk_size, record_run, run_timed
 from aioloader.pipeline.fetch import Fetch
 from aioloader.pipeline.memory import BatchMemory, may_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aioloader.abc import ByteSource
     from aioloader.foundation.types import IntArray
@@ -87,6 +87,8 @@ class BatchTask:
 
         If it raises or is cancelled, the task is abandoned.
         """
+        if not self._arrays.rows:
+            return  # nothing is read; `complete` makes the empty batch
         try:
             await self._fetch.plan()
             if not self.allocate():
@@ -259,8 +261,14 @@ class BatchTask:
             spill=spill,
             release=arrays.leave,
             samples=None if plan.samples is None else [plan.samples[row] for row in rows],
-            first=(int(plan.epochs[0]), int(plan.positions[0])),
+            first=(int(plan.epochs[0]), int(plan.positions[0])) if arrays.rows else (0, 0),
         )
+
+    def _copies(self, fetch: Fetch, count: int) -> Chunk:
+        """Return the chunk of a batch of copies of one item, which is returned by value, in no memory of this batch."""
+        chunk = self._single(fetch, 0).part(np.zeros(count, np.int64))
+        chunk.index_table[ROW] = np.arange(count)
+        return replace(chunk, rows=count, spill=(self._arrays.spill[0], 0))
 
     # -- the batch ---------------------------------------------------------------------------------------------------
 
@@ -372,9 +380,21 @@ class BatchTask:
         if made.failures and made.incomplete:
             made = await self._remake(made, made.incomplete)
         self._add(made)
-        result, replacement = self._result, None
-        if result.failures and context.on_error == "replace" and not valid_rows(result, self._arrays.rows):
-            replacement = await self._find_replacement()
+        result, replacement, rows = self._result, None, self._arrays.rows
+        if (result.failures or not rows) and not valid_rows(result, rows):
+            if result.failures and context.on_error == "replace":
+                replacement, others = await self._find_replacement(
+                    lambda fetch: iter([self._single(fetch, 0)])
+                )
+                for other in others:
+                    result.merge(other)
+            elif context.delivers_empty and (not rows or context.on_error == "skip"):
+                # A batchify function may need several samples, or an even number of them.
+                counts = (2, 4) if context.custom_collate else (1, 2)
+                _, copies = await self._find_replacement(
+                    lambda fetch: (self._copies(fetch, count) for count in counts)
+                )
+                return deliver_empty(context, self.plan, result, self._fetch.index_table, copies)
         build, is_long = self._builder(replacement, learns=learns)
         if is_long and context.threads is not None:
             return await context.threads.run(build)
@@ -458,35 +478,43 @@ class BatchTask:
         await fetch.read(self._arrays.owned)
         return fetch
 
-    async def _find_replacement(self) -> int | None:
-        """Make one sample of another item for a batch whose samples all failed; by value, as its row 0.
+    async def _find_replacement(
+        self, chunks: Callable[[Fetch], Iterator[Chunk]]
+    ) -> tuple[int | None, list[ChunkResult]]:
+        """Make samples of another item for a batch that has no valid one.
+
+        Args:
+            chunks: iterates over the chunks to run, each alone, of the only item that was fetched.
 
         Returns:
-            the item's index; None if no item that was tried is valid.
+            the item's index, and the result of each chunk; (None, []) if no item that was tried is valid.
         """
         context, plan, result = self.context, self.plan, self._result
         if plan.samples is not None or plan.keys is not None:
-            return None  # an iterable's next samples belong to the next batch, and other keys are not known
+            # An iterable's next samples belong to the next batch, and other keys are not known.
+            return None, []
         slab = self._fetch.slab
         if slab is not None and not result.tainted:
             # Nothing reads it any more; freed, it leaves room for one sample, however little memory there is.
             self._arrays.owned.remove(slab)
             context.memory.free(slab)
             self._fetch.slab = None
-        for index in fallback_indices(
-            int(self._fetch.index_table[INDEX, 0]) % context.items.length, context.items.length
-        ):
-            one = replace(
-                plan, indices=np.asarray([index]), epochs=plan.epochs[:1], positions=plan.positions[:1]
-            )
+        length = context.items.length
+        first, *draws = self._fetch.index_table[[INDEX, EPOCH, POSITION], :1]
+        indices = [0, *fallback_indices(0, length)]
+        if len(first):
+            indices = fallback_indices(int(first[0]) % length, length)
+        else:  # a plan without samples: what they draw is not delivered
+            draws = [np.zeros(1, np.int64)] * 2
+        for index in indices:
+            one = replace(plan, indices=np.asarray([index]), epochs=draws[0], positions=draws[1])
             fetch = await self._fetched(one)
             if fetch is None:
-                return None
+                return None, []
             if fetch.failures:
                 continue
-            made = await self._timed([self._single(fetch, 0)])
-            result.tainted |= made.tainted
-            if not made.failures:
-                result.merge(made)
-                return index
-        return None
+            made = [await self._timed([chunk]) for chunk in chunks(fetch)]
+            result.tainted |= any(each.tainted for each in made)
+            if not any(each.failures for each in made):
+                return index, made
+        return None, []

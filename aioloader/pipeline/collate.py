@@ -4,6 +4,7 @@ are leased, and apply the policy for failed samples, because replaced rows are p
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from aioloader.errors import BatchShapeError, LoaderError, SampleError
 from aioloader.foundation.error_log import add_note, describe, printable
-from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves
+from aioloader.foundation.pytree import builder, flatten, leaf_spec, map_leaves, unflatten
 from aioloader.foundation.replacement import replacement_rows
 from aioloader.foundation.types import BASE, INDEX, ItemLocation, RowLayout, next_layout_number
 
@@ -83,7 +84,7 @@ def deliver(
     """
     rows = arrays.rows
     failures = sorted(result.failures, key=lambda each: each.row)
-    errors = [_sample_error(context, plan, index_table, failure) for failure in failures]
+    errors = _sample_errors(context, plan, index_table, failures)
     if errors and context.on_error == "raise":
         return Delivery(plan.consumed, error=errors[0])
     fill: dict[int, int] = {}
@@ -109,15 +110,90 @@ def deliver(
     return Delivery(plan.consumed, batch, samples, skipped=errors)
 
 
-def _irreplaceable(plan: BatchPlan, cause: SampleError) -> LoaderError:
+def deliver_empty(
+    context: PipelineContext,
+    plan: BatchPlan,
+    result: ChunkResult,
+    index_table: IntArray,
+    copies: Sequence[ChunkResult],
+) -> Delivery:
+    """Return the empty batch of a plan that has no samples, or whose samples all failed.
+
+    Args:
+        context: the shared parts.
+        plan: the batch.
+        result: the failures.
+        index_table: see `Fetch`.
+        copies: the batch of a few copies of a sample, and that of twice as many; or none, if no sample could be made.
+    """
+    errors = _sample_errors(context, plan, index_table, result.failures)
+    if not copies:
+        return Delivery(plan.consumed, error=_irreplaceable(plan, *errors[:1]), skipped=errors)
+    few, twice = (
+        made.batch if context.custom_collate else context.collate(list(made.values.values()))
+        for made in copies
+    )
+    return Delivery(plan.consumed, emptied(few, twice), skipped=errors)
+
+
+def emptied(few: Any, twice: Any) -> Any:
+    """Return the batch of no samples, of any batchify function: from few to twice as many it grows as from none to few.
+
+    So a list, an extent of an array or a number that is k greater in the second batch is k less in that of none: arrays
+    of a padded batch lose all rows, and the offsets of a ragged one keep their first 0. What does not grow stays.
+
+    Args:
+        few: the batch of some copies of one sample.
+        twice: the batch of twice as many.
+
+    Raises:
+        LoaderError: they have a part of which nothing is known.
+    """
+    structure, parts = flatten(few, _is_sequence)
+    grown = flatten(twice, _is_sequence)[1]
+    return unflatten(structure, [_emptied(*pair) for pair in zip(parts, grown, strict=True)])
+
+
+def _is_sequence(value: Any) -> bool:
+    return type(value) in (list, tuple)
+
+
+def _emptied(few: Any, twice: Any) -> Any:
+    if _is_sequence(few):
+        if len(few) == len(twice):
+            return type(few)(emptied(*pair) for pair in zip(few, twice, strict=True))
+        return few[: max(0, 2 * len(few) - len(twice))]
+    shape = getattr(few, "shape", None)
+    if shape == () or isinstance(few, (int, float)):
+        return few if few == twice else 2 * few - twice
+    if shape is not None and hasattr(few, "__getitem__"):
+        extents = [max(0, 2 * extent - grown) for extent, grown in zip(shape, twice.shape, strict=True)]
+        part = few[tuple(map(slice, extents))]
+        return part.copy() if isinstance(part, np.ndarray) else part  # it may be in memory that is used again
+    if few is None or isinstance(few, (str, bytes, enum.Enum)):
+        return few
+    raise LoaderError(
+        f"even='exact' needs an empty batch here, and a batch of the class {type(few).__name__} cannot be made empty: "
+        "let the batchify function return arrays, in tuples, lists, dicts or dataclasses, or choose another `even`"
+    )
+
+
+def _irreplaceable(plan: BatchPlan, cause: SampleError | None = None) -> LoaderError:
+    which = f"all samples of this batch of {len(plan.indices)} failed"
+    if cause is None:
+        which = "this batch has no samples, the layout of an empty batch is that of any sample"
     reason = "all other items that were tried as replacements failed too"
     if plan.samples is not None:
         reason = "an iterable dataset has no other items to replace them"
-    error = LoaderError(
-        f"all samples of this batch of {len(plan.indices)} failed, and {reason}; see loader.errors for the causes"
-    )
+    error = LoaderError(f"{which}, and {reason}; see loader.errors for the causes")
     error.__cause__ = cause
     return error
+
+
+def _sample_errors(
+    context: PipelineContext, plan: BatchPlan, index_table: IntArray, failures: Sequence[Failure]
+) -> list[SampleError]:
+    return [_sample_error(context, plan, index_table, failure) for failure in failures]
 
 
 def _sample_error(

@@ -82,6 +82,7 @@ class PipelineContext:
         custom_collate: batches are collated by a batchify function in the executor.
         on_error: the policy for a failed sample: "raise" fails its batch, "skip" leaves the sample out, "replace" puts
             another one in its place.
+        delivers_empty: a batch without a valid sample is delivered, empty; otherwise there is none.
         prefetch: maximum number of batches in flight.
         in_order: batches are delivered in the order of their plans; otherwise as they are ready.
         threads: make large copies; None: they are made where the batch is, because nothing else runs there.
@@ -98,6 +99,7 @@ class PipelineContext:
     custom_collate: bool
     on_error: str
     prefetch: int
+    delivers_empty: bool = False
     in_order: bool = True
     metrics: Metrics = field(default_factory=Metrics)
     threads: Threads | None = None

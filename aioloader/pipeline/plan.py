@@ -1,8 +1,9 @@
 """The stage "plan": positions become numbered batches, by pure arithmetic (docs/design.md, "Order and randomness").
 
 An epoch's *stream* is the carry of earlier epochs (with rollover), then the epoch's own order. For W ranks and batch
-size B, position p belongs to step p // (W*B), rank (p mod W*B) // B. A plan may start at any position, so resuming
-costs nothing and the remaining positions can be split again.
+size B, position p belongs to step p // (W*B), rank (p mod W*B) // B; with "exact" the ranks share an incomplete last
+step in equal parts. A plan may start at any position, so resuming costs nothing and the remaining positions can be
+split again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class BatchSchedule:
         last_batch: what becomes of an incomplete last batch: "keep" delivers it as it is, "discard" drops it,
             "rollover" leaves its samples to the next epoch, "pad" fills it up from the start of the stream.
         rank, world: this process among `world` processes.
-        even: "pad" or "drop": how the ranks get the same number of steps; has an effect only where `world` > 1.
+        even: how the ranks get the same number of steps, where `world` > 1: "pad" fills up an incomplete last step from
+            the start of the stream, "drop" leaves it out, "exact" deals it out as it is.
     """
 
     batch_size: int
@@ -63,7 +65,7 @@ class BatchSchedule:
     @property
     def pads(self) -> bool:
         """Return True if an incomplete batch is filled up from the start of the stream."""
-        return not self.drops and (self.world > 1 or self.last_batch == "pad")
+        return not self.drops and (self.even != "exact" if self.world > 1 else self.last_batch == "pad")
 
     def steps(self, length: int) -> int:
         """Return how many batches each rank gets from `length` positions."""
@@ -86,8 +88,12 @@ class BatchSchedule:
             return start, stop, 0
         if left <= 0 or self.drops:
             return None
-        start, stop = min(start, first + left), min(stop, first + left)
-        return start, stop, self.batch_size - (stop - start) if self.pads else 0
+        if self.pads:
+            start, stop = min(start, first + left), min(stop, first + left)
+            return start, stop, self.batch_size - (stop - start)
+        share, more = divmod(left, self.world)  # the first ranks get one more
+        start = first + self.rank * share + min(self.rank, more)
+        return start, start + share + (self.rank < more), 0
 
     def padding(self, first: int, left: int) -> IntArray:
         """Return the positions that fill up this rank's batch, int64: behind the end, where the stream repeats.
@@ -147,6 +153,10 @@ class KeyedBatch:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __getitem__(self, part: slice) -> KeyedBatch:
+        """Return the batch of some of the samples."""
+        return KeyedBatch(self.indices[part], self.keys[part])
 
 
 def base_indices(items: ItemSource, indices: IntArray) -> tuple[IntArray, IntArray]:
@@ -546,21 +556,21 @@ class EpochPlan(Plan):
         for number in count():
             # Only the very end of a step shows if the step is complete, even if this rank's part of it is.
             left = stream.available(first, first + stride)
-            padded = 0
+            position, padded = first + low, 0
             if left == stride:
-                taken = stream.take(first + low, first + high)
+                taken = stream.take(position, first + high)
             else:
                 batch = schedule.batch(first, left)
                 if batch is None:
                     return
                 start, stop, padded = batch
                 taken = stream.take(start, stop)
+                position = position if padded else start
             if padded:
                 fill = schedule.padding(first, left)
                 repeated = [stream.take(p, p + 1) for p in (fill % (first + left)).tolist()]
                 # The copies draw other random numbers.
                 taken = _joined([taken, _joined(repeated)._replace(positions=fill)])
-            position = first + low
             self.rest = first = first + left
             length = stream.length
             after = None if length is None else schedule.steps(max(0, length - first))
@@ -630,7 +640,7 @@ class ListPlan(Plan):
         epoch: the epoch.
         start: number of batches of all ranks to skip.
         rank, world: this process among `world` processes, to which the batches are dealt out.
-        drop: leave out a last step that has no batch for some ranks.
+        even: see `deal`.
     """
 
     def __init__(
@@ -641,7 +651,7 @@ class ListPlan(Plan):
         *,
         rank: int = 0,
         world: int = 1,
-        drop: bool = False,
+        even: str = "pad",
     ) -> None:
         self._batches = iter(batches)
         self._name = type(batches).__name__
@@ -650,7 +660,7 @@ class ListPlan(Plan):
         self._start = start
         self._rank = rank
         self._world = world
-        self._drop = drop
+        self._even = even
         sampler: Any = batches
         first: object = sampler.first_position if has_attribute(sampler, "first_position") else 0
         self._first = first if isinstance(first, int) else 0
@@ -664,7 +674,7 @@ class ListPlan(Plan):
                 self._same = np.full(len(indices), self._epoch, dtype=np.int64)
             left = None
             if self._length is not None:
-                left = steps_of(max(0, self._length - consumed), self._world, self._drop)
+                left = steps_of(max(0, self._length - consumed), self._world, self._even)
             yield BatchPlan(
                 number,
                 place,
@@ -686,7 +696,7 @@ class ListPlan(Plan):
                 self._rank,
                 self._world,
                 start=self._start,
-                drop=self._drop,
+                even=self._even,
                 position=self._first,
             )
             return

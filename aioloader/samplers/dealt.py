@@ -35,6 +35,7 @@ class DealtBatchSampler(Sampler):
         require(0 <= seed < 1 << 64, f"seed must be in [0, 2**64), got {seed}")
         self._seed = seed
         self._drop_last = drop_last
+        self._even = "drop" if drop_last else "pad"
         check_shard(shard)
         self._rank, self._world = rank_and_world(shard)
         self._passes = 0
@@ -65,14 +66,14 @@ class DealtBatchSampler(Sampler):
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
         """Iterate over this rank's batches of an epoch; see `aioloader.abc.ComputedBatchSampler`."""
         made = self.all_batches(seed, epoch)
-        dealt = deal(made, self._rank, self._world, start=start, drop=self._drop_last)
+        dealt = deal(made, self._rank, self._world, start=start, even=self._even)
         return (RankBatch(*batch) for batch in dealt)
 
     def count(self, seed: int, epoch: int, start: int = 0) -> int:
         """Return the number of batches of `batches`; see `aioloader.abc.ComputedBatchSampler`."""
         if self._counted is None or self._counted[0] != (seed, epoch):
             self._counted = (seed, epoch), sum(1 for _ in self.all_batches(seed, epoch))
-        return steps_of(max(0, self._counted[1] - start), self._world, self._drop_last)
+        return steps_of(max(0, self._counted[1] - start), self._world, self._even)
 
 
 class RankBatchSampler:
@@ -81,14 +82,14 @@ class RankBatchSampler:
     Args:
         sampler: computes the batches of all ranks.
         rank, world: this process among `world` processes.
-        drop: leave out a last step that has no batch for some ranks.
+        even: see `deal`.
     """
 
-    def __init__(self, sampler: ComputedBatchSampler, rank: int, world: int, drop: bool) -> None:
+    def __init__(self, sampler: ComputedBatchSampler, rank: int, world: int, even: str) -> None:
         self._sampler = sampler
         self._rank = rank
         self._world = world
-        self._drop = drop
+        self._even = even
 
     def batches(self, seed: int, epoch: int, start: int = 0) -> Iterator[RankBatch]:
         """Iterate over this rank's batches of an epoch.
@@ -97,13 +98,13 @@ class RankBatchSampler:
             ValueError: the sampler deals its batches out itself.
         """
         whole = whole_epoch(self._sampler, seed, epoch)
-        dealt = deal(whole, self._rank, self._world, start=start, drop=self._drop)
+        dealt = deal(whole, self._rank, self._world, start=start, even=self._even)
         return (RankBatch(*batch) for batch in dealt)
 
     def count(self, seed: int, epoch: int, start: int = 0) -> int:
         """Return how many batches `batches` yields."""
         left = max(0, self._sampler.count(seed, epoch) - start)
-        return steps_of(left, self._world, self._drop)
+        return steps_of(left, self._world, self._even)
 
     def description(self) -> tuple[Any, ...]:
         """Return all that the batches of all ranks depend on, except seed and epoch."""
@@ -135,6 +136,14 @@ def dealt_twice(name: str) -> ValueError:
     return ValueError(
         f"the batch sampler {name} has a shard, and so has the loader: its batches would be dealt out twice; "
         "pass the shard to one of them"
+    )
+
+
+def dealt_unevenly(name: str) -> ValueError:
+    """Return the error for a batch sampler that repeats or drops batches in a loader that delivers each sample once."""
+    return ValueError(
+        f"the batch sampler {name} has a shard and repeats or drops batches itself, and even='exact' delivers every "
+        "batch once: pass the shard to the loader"
     )
 
 

@@ -70,18 +70,19 @@ def order(ranks):
 
 
 def stop_and_go_on(draw, dataset, n, most_ranks=4, **options):
-    """Draw two worlds; stop the first at a step, resume in the second, and compare with the whole order."""
+    """Draw three worlds; stop two at a step, resume in the next one, and compare with the whole order."""
     epoch = draw(st.integers(0, 3), label="epoch")
+    even = draw(st.sampled_from(["pad", "exact"]), label="even")
     whole = RandomSampler(n).indices(7, epoch, 0, n).tolist()
     got, receipts, state = [], [], None
-    for stops in (True, False):
+    for stops in (True, True, False):
         count = draw(st.integers(1, most_ranks), label="world")
         batch = draw(st.integers(1, 5), label="batch_size")
         left = n - len(got)
         drawn = {name: draw(choice, label=name) for name, choice in options.items()}
         ranks = world(
             count,
-            {**drawn, "batch_size": batch, "shuffle": True, "seed": 7},
+            {**drawn, "batch_size": batch, "shuffle": True, "seed": 7, "even": even},
             state=state,
             epoch=epoch,
             steps=draw(st.integers(0, left // (count * batch)), label="steps") if stops else None,
@@ -96,6 +97,7 @@ def stop_and_go_on(draw, dataset, n, most_ranks=4, **options):
         if len(got) >= n:  # stopped after the last step: the next epoch would follow
             break
     assert got[:n] == whole
+    assert even == "pad" or len(got) == n
     assert set(got[n:]) <= set(whole)  # padding of the last step
     merged = sum(receipts)
     assert (merged.epoch, merged.start, merged.stop) == (epoch, 0, n)

@@ -87,9 +87,10 @@ def test_a_single_rank_is_never_padded():
     batch2=st.integers(1, 9),
     world2=st.integers(1, 4),
     epoch=st.integers(0, 3),
+    even=st.sampled_from(["pad", "exact"]),
 )
 def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
-    n, batch, world, stop, batch2, world2, epoch
+    n, batch, world, stop, batch2, world2, epoch, even
 ):
     sampler = RandomSampler(n)
 
@@ -98,6 +99,10 @@ def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
         for rank in range(schedule_of(0).world):
             stream = PositionalStream(sampler, 5, epoch)
             per_rank.append(list(itertools.islice(EpochPlan(stream, schedule_of(rank), start), steps)))
+        assert len({len(plans) for plans in per_rank}) == 1
+        for plan in itertools.chain(*per_rank):
+            assert plan.positions.tolist() == [*range(plan.position, plan.position + len(plan.indices))]
+            assert even == "pad" or plan.padded == 0
         return per_rank
 
     def real(per_rank):
@@ -108,9 +113,9 @@ def test_stopping_and_going_on_with_other_ranks_repeats_and_loses_nothing(
                     seen += plan.indices[: len(plan.indices) - plan.padded].tolist()
         return seen
 
-    before = ranks(lambda rank: BatchSchedule(batch, rank=rank, world=world), 0, stop)
+    before = ranks(lambda rank: BatchSchedule(batch, rank=rank, world=world, even=even), 0, stop)
     consumed = max([plan.consumed for plans in before for plan in plans], default=0)
-    after = ranks(lambda rank: BatchSchedule(batch2, rank=rank, world=world2), consumed)
+    after = ranks(lambda rank: BatchSchedule(batch2, rank=rank, world=world2, even=even), consumed)
     assert real(before) + real(after) == sampler.indices(5, epoch, 0, n).tolist()
 
 
