@@ -18,20 +18,23 @@ import anyio
 import numpy as np
 import psutil
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 T = TypeVar("T")
 
 # The time of an example depends on the machine. Some suites of .ci/run have the option --hypothesis-profile thorough.
 # The same code gets the same examples in both, so that a commit passes everywhere or nowhere; "search" draws others.
-settings.register_profile("quick", deadline=None, max_examples=40, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=2000)
 settings.load_profile("quick")
 
 TESTS = Path(__file__).parent
 DATA = TESTS / "data"
-INTERFACES = ("mxnet", "tools", "viewer")
+INTERFACES = (
+    *(f"tests/aioloader/{name}/" for name in ("cli", "mxnet", "packing", "tools", "viewer")),
+    "tests/benchmarks/",
+)
 """Folders of tests of what is around the library and used by nothing in it."""
 LOOKS = 500
 """Number of checks for leaks, with pauses of 20 ms: ten idle seconds, of which only a leak takes all."""
@@ -60,23 +63,49 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path == servers and "not remote" in config.getoption("markexpr") else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave two of three tests of the interfaces out of the quick run of all folders, the same ones every time.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for the other part of the tests."""
+    parser.addoption("--rest", action="store_true", help="run what `pytest` leaves out, and property tests")
 
-    .ci/run runs all of them, as does each run that names their folder, their file or a mark.
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave some tests out of the quick run of all folders, or all others with `--rest`.
+
+    A run that names a folder, a file or a mark has all of them.
     """
-    if config.args != config.getini("testpaths") or "not slow" not in config.getoption("markexpr"):
+    rest = config.getoption("rest", False)
+    quick = config.args == config.getini("testpaths") and "not slow" in config.getoption("markexpr")
+    if not rest and not quick:
         return
-    left_out = {
+    out = _left_out(items)
+    kept = {
         item
         for item in items
-        if item.path.is_relative_to(TESTS / "aioloader")
-        and item.path.relative_to(TESTS / "aioloader").parts[0] in INTERFACES
-        and zlib.crc32(item.nodeid.encode()) % 3
+        if (item in out) == rest or (rest and is_hypothesis_test(getattr(item, "obj", None)))
     }
-    config.hook.pytest_deselected(items=[*left_out])
-    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return two of three tests of the interfaces, and of cases that differ in the event loop or executor alone one.
+
+    They are the same every time.
+    """
+    out = {
+        item for item in items if item.nodeid.startswith(INTERFACES) and zlib.crc32(item.nodeid.encode()) % 3
+    }
+    for parameter in ("backend", "executor"):
+        cases: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            places = dict(item.callspec.indices) if hasattr(item, "callspec") and item not in out else {}
+            if places.pop(parameter, None) is not None:
+                cases.setdefault(f"{item.nodeid.partition('[')[0]} {places}", []).append(item)
+        out.update(
+            which[zlib.crc32(name.encode()) % len(which)] for name, which in cases.items() if len(which) > 1
+        )
+    return out
 
 
 def pytest_collection_finish() -> None:

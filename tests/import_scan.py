@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,8 +58,14 @@ SOURCES = {
 
 @functools.cache
 def tree_of(module: str) -> ast.Module:
-    """Return the syntax tree of a module, which takes long to parse."""
-    return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
+    """Return the syntax tree of a module, which takes long to parse, three times as long with garbage collection."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
+    finally:
+        if collects:
+            gc.enable()
 
 
 def imports_of(importer: str) -> Iterator[Import]:

@@ -52,7 +52,7 @@ def indexed(tmp_path):
 
 
 @given(testing.record_lists())
-@settings(max_examples=60)
+@settings(max_examples=3 * settings().max_examples // 5)
 def test_what_is_written_is_read_back(tmp_path_factory, records):
     path = tmp_path_factory.getbasetemp() / "identity.rec"
     with RecordWriter(path, index=False) as writer:

@@ -77,7 +77,7 @@ def test_an_empty_index_of_a_full_file_is_refused(write_rec: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=4 * settings().max_examples // 5)
 def test_a_wrong_offset_is_the_error_of_its_item_alone(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

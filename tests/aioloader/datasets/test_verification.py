@@ -101,7 +101,7 @@ def test_missing_empty_and_cut_files_are_named(tmp_path: Path) -> None:
             read_verification_pairs(written(tmp_path, part))
 
 
-@settings(max_examples=60)
+@settings(max_examples=3 * settings().max_examples // 5)
 @given(st.data())
 def test_damage_gives_pairs_or_a_named_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -56,7 +56,7 @@ def test_parts_come_back_equal_and_by_name(path: Path, name: str, mode: Any) -> 
         assert first.flags.writeable == (mode == "r+")
 
 
-@settings(max_examples=60)
+@settings(max_examples=3 * settings().max_examples // 5)
 @given(st.data())
 def test_any_view_comes_back_equal(path: Path, data: Any) -> None:
     part = np.load(path, mmap_mode="r")

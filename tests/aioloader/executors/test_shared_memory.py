@@ -108,7 +108,7 @@ def test_a_full_memory_gives_none(memory):
     assert memory.allocate(1) is not None
 
 
-@settings(max_examples=60)
+@settings(max_examples=3 * settings().max_examples // 5)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 40_000)), max_size=60))
 def test_slabs_never_overlap_and_all_memory_comes_back(steps):
     memory = SlabMemory(1 << 18)

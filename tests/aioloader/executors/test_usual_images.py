@@ -126,7 +126,7 @@ def chunks_of(records: list[bytes], size: int, layout: Any, *, mapped: bool) -> 
     return [whole.part(slice(low, low + size)) for low in range(0, len(records), size)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples // 2, deadline=None)
 @given(data=st.data())
 def test_samples_and_errors_are_those_of_the_general_way(
     tmp_path_factory: pytest.TempPathFactory, data: Any

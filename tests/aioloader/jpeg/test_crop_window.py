@@ -41,7 +41,7 @@ def boxes(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 
 @given(file=st.sampled_from(FILES), scale=st.sampled_from([1, 2, 4]), box=boxes())
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 def test_a_cut_has_the_pixels_of_a_full_decode(file, scale, box):
     name, data, entry = file
     compare(data, entry, box, IMAGES[name, scale], scale)

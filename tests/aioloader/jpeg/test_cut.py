@@ -24,7 +24,7 @@ from tests.cases import with_cases
 
 
 @given(cases())
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples // 2)
 def test_a_crop_has_the_pixels_of_a_full_decode_and_every_interval_ends_with_its_marker(case: Case):
     found, frame = assert_cut_is_crop(case.data, case.box), frame_of(case.data)
     assert jpeg.markers_are_whole(case.data)
@@ -114,7 +114,7 @@ def test_any_bytes_will_do(restart):
 
 
 @given(cases(), st.sampled_from([2, 4, 8]))
-@settings(max_examples=80)
+@settings(max_examples=4 * settings().max_examples // 5)
 def test_a_crop_that_is_shrunk_in_the_decoder_has_the_pixels_of_a_whole_that_is(case: Case, scale: int):
     frame = frame_of(case.data)
     found = jpeg.cut(case.data, frame, case.box, scale=scale)

@@ -101,7 +101,7 @@ def test_a_scan_that_stops_short_within_the_crop_is_an_error(name):
 
 
 @given(wrong_bytes(FILES))
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 def test_one_wrong_byte_is_no_other_image_than_a_full_decode_shows(damage):
     check_damage(*damage)
 

@@ -67,7 +67,7 @@ ALL = {**EXACT, **RESIZED}
 
 
 @given(name=st.sampled_from(list(EXACT)), seed=st.integers(0, 10_000))
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 def test_boxes_stay_on_their_objects(name: str, seed: int) -> None:
     image, boxes = _scene(seed)
     made, found = EXACT[name](image, boxes, rng=Rng(1, 0, seed))
@@ -84,7 +84,6 @@ def test_boxes_stay_on_their_objects(name: str, seed: int) -> None:
 
 
 @given(name=st.sampled_from(list(RESIZED)), seed=st.integers(0, 10_000))
-@settings(max_examples=100)
 def test_boxes_are_resized_with_the_image(name: str, seed: int) -> None:
     image, boxes = _scene(seed)
     made, found = RESIZED[name](image, boxes, rng=Rng(1, 0, seed))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aioloader import transforms as t
@@ -55,7 +55,6 @@ CHAIN = st.lists(
 )
 
 
-@settings(max_examples=100)
 @given(CHAIN, st.integers(0, 1000), st.booleans())
 def test_composing_any_chain_is_calling_all(chain, index, tensor):
     compare_composed(

@@ -108,7 +108,7 @@ DAMAGED = st.builds(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=4 * settings().max_examples // 5)
 @given(st.binary(max_size=64) | st.tuples(MAGIC, st.binary(max_size=64)).map(b"".join) | DAMAGED)
 def test_any_bytes_and_any_damaged_header_give_a_header_or_a_decode_error(data):
     header = outcome(data)

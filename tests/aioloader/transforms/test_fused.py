@@ -161,7 +161,7 @@ def test_an_orientation_behind_the_frame_header_counts():
 
 
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=4 * settings().max_examples // 5)
 def test_any_crop_of_any_size(data):
     width, height = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90))
     kind = data.draw(st.sampled_from(["444", "422", "440", "420", "411", "grey"]))
@@ -179,7 +179,7 @@ def test_any_crop_of_any_size(data):
 
 
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=4 * settings().max_examples // 5)
 def test_only_what_the_middle_is_resized_from(data):
     width, height = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 150))
     encoded = encode(

@@ -71,7 +71,7 @@ def scene(seed: int) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(name=st.sampled_from(list(MOVES)), seed=st.integers(0, 10_000))
 def test_targets_stay_on_their_objects(name: str, seed: int) -> None:
     made = t.JointCompose([MOVES[name]])(scene(seed), rng=Rng(1, 0, seed))

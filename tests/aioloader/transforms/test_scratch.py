@@ -81,7 +81,7 @@ def test_pickling_keeps_the_limits_only():
     assert copy.nbytes == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=3 * settings().max_examples // 5)
 @given(st.lists(st.tuples(st.integers(1, 700_000), st.booleans(), st.integers(0, 9)), max_size=30))
 def test_a_kept_array_never_changes(steps):
     scratch = Scratch(buffers=3)
