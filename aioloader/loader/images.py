@@ -39,6 +39,7 @@ def images(
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | str | None = None,
+    shuffle_shards: int | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
     decoded_cache: int | str | None = None,
@@ -61,6 +62,7 @@ def images(
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | str | None = None,
+    shuffle_shards: int | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
     decoded_cache: int | str | None = None,
@@ -83,6 +85,7 @@ def images(
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | str | None = None,
+    shuffle_shards: int | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
     decoded_cache: int | str | None = None,
@@ -105,6 +108,7 @@ def images(
     crop_index: str | os.PathLike[str] | None = AUTO,
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | str | None = None,
+    shuffle_shards: int | None = None,
     shuffle_blocks: int | str | None = AUTO,
     blocks_limit: int | str | None = None,
     decoded_cache: int | str | None = None,
@@ -134,6 +138,8 @@ def images(
         cache_limit: most bytes that are kept, such as "50GB" (the default for a folder; for memory 4 GB).
         decoded_cache: most bytes of memory, such as "20GB", for decoded images: each is decoded once, and its crops in
             later epochs are made of its pixels. See `aioloader.cache_samples`.
+        shuffle_shards: for tar and TFRecord files only: files that are mixed at a time; the first epoch then begins
+            when one of them is scanned. See `TarDataset`.
         shuffle_blocks, blocks_limit: for Parquet files only: row groups that are mixed at a time, and most bytes of row
             groups in memory; see `ParquetDataset`.
         loader_options: options of the loader.
@@ -147,13 +153,18 @@ def images(
         FileNotFoundError: there is nothing at `path`, or no crop index at `crop_index`.
         UnknownFormatError: it is of a format that is not read; the error is a ValueError and names what helps.
         AmbiguousPathError: a folder contains files of several formats or splits; the error is a ValueError.
-        TypeError: `image` or `label` is given, and samples of this format have no fields; or `shuffle_blocks` or
-            `blocks_limit`, and the files are not Parquet.
+        TypeError: `image` or `label` is given, and samples of this format have no fields; or `shuffle_shards`,
+            `shuffle_blocks` or `blocks_limit`, and the files are of a format without it.
         ValueError: an option is not allowed, or a folder has no images.
     """
     known = {*keywords_of(images), *keywords_of(AsyncDataLoader.__init__)} - {"dataset"}
     refuse_unknown("images", loader_options, sorted(known), OF_TORCH)
-    chosen: dict[str, Any] = {"image": image, "synsets": synsets, "blocks_limit": blocks_limit}
+    chosen: dict[str, Any] = {
+        "image": image,
+        "synsets": synsets,
+        "shuffle_shards": shuffle_shards,
+        "blocks_limit": blocks_limit,
+    }
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if label != AUTO:  # None is a choice, too
         chosen["label"] = label
