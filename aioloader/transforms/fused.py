@@ -434,7 +434,7 @@ class DecodeOp:
         return pixels
 
     def draw_crops(self, images: list[Any], words: list[list[int]], most: int | None) -> list[Any]:
-        """Draw what `resize` can finish; see `RandomResizedCrop.draw_crops`. An empty list if it draws nothing."""
+        """Draw what `resize` can finish; see `Crop.draw_crops`. An empty list if it draws nothing."""
         return []
 
     def cut(self, pixels: Array, rng: Rng) -> Array | None:
@@ -454,7 +454,7 @@ class _DecodeCrop(DecodeOp):
         import cv2
 
         self._draw = crop.box
-        self._draw_many = crop.draw_crops if isinstance(crop, RandomResizedCrop) else None
+        self._draw_many = crop.draw_crops
         self._fit = crop.fit
         self._box: Box = (0, 0, 0, 0)
         # Error of the draw, which `finish` raises: it belongs to the stage of the crop.
@@ -494,7 +494,7 @@ class _DecodeCrop(DecodeOp):
         return self._fit(pixels, self._box, rng, out)
 
     def draw_crops(self, images: list[Any], words: list[list[int]], most: int | None) -> list[Any]:
-        return [] if self._draw_many is None else self._draw_many(images, words, most)
+        return self._draw_many(images, words, most)
 
     def cut(self, pixels: Array, rng: Rng) -> Array | None:
         rows, columns, _ = pixels.shape

@@ -168,7 +168,6 @@ class ExampleReader:
     Attributes:
         images: names of the features that are encoded images.
         is_pair: samples are (image, label): an image has one value, and a label at least one.
-        shuffle_shards: files that are mixed at a time by a loader with ``shuffle=True``; see `TarDataset`.
         check_crc: compare the CRC of each record's data, too.
     """
 
