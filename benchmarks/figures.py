@@ -60,15 +60,13 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def value_text(value: Any, form: str = "") -> str:
-    """Return a text, a number or a spread as text; without a format with two or three digits."""
+def value_text(value: Any) -> str:
+    """Return a text, a number or a spread as text, with two or three digits."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list):
-        middle, low, high = (value_text(each, form) for each in value)
+        middle, low, high = map(value_text, value)
         return middle if low == high else f"{middle} ({low} to {high})"
-    if form:
-        return format(value, form)
     if isinstance(value, int) or abs(value) >= 100:
         return f"{value:,.0f}"
     if abs(value) >= 10:

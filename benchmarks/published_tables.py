@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.cases import CASES, resize_of
-from benchmarks.figures import table, value_text
+from benchmarks.figures import table
 from benchmarks.goals import judge_goals, mark_peers
 from benchmarks.published_parts import PHOTOGRAPHS, RAW_AGAIN
 from benchmarks.published_results import all_loaders, restore
@@ -13,7 +13,7 @@ from benchmarks.report import goal_figure, goal_found
 from benchmarks.results import cpu_text, fastest, rate_unit, shown_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from benchmarks.goals import Outcome
     from benchmarks.results import Results, Spread
@@ -208,57 +208,7 @@ def judged(parts: Mapping[str, Any]) -> tuple[Results, list[Outcome]]:
     return results, outcomes
 
 
-# -- tables of other pages ---------------------------------------------------------------------------------------------
-
-
-class Table(NamedTuple):
-    """Table of a page, of the rows of a part.
-
-    Attributes:
-        part: name of the part.
-        columns: for each heading the text of its cells, with columns of the rows in braces: ``{images/s:,.0f}`` is a
-            median, ``{images/s:±,.0f}`` with its range.
-        only: values by which the rows are chosen.
-        named: text for each value of the first column of the rows that is shown, in this order; empty: all are.
-    """
-
-    part: str
-    columns: Mapping[str, str]
-    only: Mapping[str, str] = {}
-    named: Mapping[str, str] = {}
-
-    def lines(self, parts: Mapping[str, Any]) -> list[str]:
-        """Return the lines of the table."""
-        return table(
-            list(self.columns),
-            ([text.format_map(_Cells(row)) for text in self.columns.values()] for row in self._rows(parts)),
-        )
-
-    def _rows(self, parts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        rows = [row for row in parts[self.part]["rows"] if self.only.items() <= row.items()]
-        if not self.named:
-            yield from rows
-        for value, text in self.named.items():
-            for row in rows:
-                column = next(name for name in row if name not in self.only)
-                if row[column] == value:
-                    yield {**row, column: text}
-
-
-class _Cells(dict[str, Any]):
-    """Row whose values can be formatted; a missing one is an empty text."""
-
-    def __getitem__(self, name: str) -> Any:
-        return _Value(self.get(name))
-
-
-class _Value(NamedTuple):
-    value: Any
-
-    def __format__(self, form: str) -> str:
-        whole = form.startswith("±")
-        value = self.value[0] if isinstance(self.value, list) and not whole else self.value
-        return value_text(value, form[whole:])
+# -- docs/executors.md -------------------------------------------------------------------------------------------------
 
 
 def _executors(parts: Mapping[str, Any]) -> list[str]:
@@ -280,169 +230,10 @@ def _executors(parts: Mapping[str, Any]) -> list[str]:
     return table(["", *executors], lines)
 
 
-TABLES = {
-    "windows": Table(
-        "windows",
-        {
-            "window": "{window}",
-            "ranges of the file per 1,000 samples": "{stretches in 1,000:.1f}",
-            "samples with a file neighbour in their batch": "{neighbours, %:.1f} %",
-            "classes in a batch if the file is sorted by 1,000 classes": "{classes of a batch:.0f}",
-            "pairs in one batch that are in one batch again in the next epoch": "{again, in 1,000:.2f} in 1,000",
-        },
-    ),
-    "scale": Table(
-        "scale",
-        {
-            "ranks": "{ranks:,}",
-            "batches per rank": "{batches of each:,}",
-            "creating the loader, ms": "{loader, ms:.2f}",
-            "indices of the first batch, ms": "{first batch, ms:.2f}",
-            "indices of a batch at 90 %, ms": "{at 90 %, ms:.2f}",
-            "memory, kB": "{memory, kB:,.0f}",
-            "padding samples": "{padding samples:,}",
-        },
-    ),
-    "many-workers": Table(
-        "many-workers",
-        {
-            "workers": "{workers}",
-            "batch size": "{batch size}",
-            "CPU time for an image, µs": "{CPU time for an image, µs:.1f}",
-            "images/s": "{images/s:,.0f}",
-            "chunks of a batch": "{chunks of a batch:.1f}",
-            "slab memory, MB": "{slab memory, MB:,.0f}",
-        },
-    ),
-    "recipes": Table(
-        "recipes",
-        {
-            "recipe": "{recipe}",
-            "times torchvision, tensors": "{times tensors:.1f}",
-            "times torchvision, Pillow": "{times pillow:.1f}",
-            "aioloader, CPU, µs an image": "{aioloader, CPU, µs an image:,.0f}",
-            "tensors, CPU, µs an image": "{tensors, CPU, µs an image:,.0f}",
-            "Pillow, CPU, µs an image": "{pillow, CPU, µs an image:,.0f}",
-        },
-        named={
-            "v1": "first",
-            "new": "new",
-            "rand-augment": "first, and `RandAugment(2, 9)`",
-            "multi-crop": "multi-crop, 2 x 224 and 8 x 96",
-        },
-    ),
-    "image-service": Table(
-        "image-service",
-        {
-            "way": "{way}",
-            "lag of the loop, p50 and p99, ms": "{lag p50, ms:.1f}, {lag p99, ms:.1f}",
-            "CPU a request, ms": "{CPU a request, ms:.0f}",
-            "requests/s": "{requests/s:.1f}",
-            "latency p99, s": "{latency p99, s:.1f}",
-            "memory, MB": "{memory, MB:,.0f}",
-        },
-        named={
-            "service": "`AsyncImageService`, two workers",
-            "to_thread": "`asyncio.to_thread`, the same decoder",
-            "threads": "`ThreadPoolExecutor(16)`, the same decoder",
-            "threads-pillow": "`ThreadPoolExecutor(16)`, Pillow",
-            "processes": "`ProcessPoolExecutor(2)`, the same decoder",
-            "processes-pillow": "`ProcessPoolExecutor(2)`, Pillow",
-        },
-    ),
-    "viewing": Table(
-        "viewing",
-        {
-            "": "{measure}",
-            "1,000 records": "{few records}",
-            "1,000,000 records": "{many records}",
-            "ratio": "{ratio}",
-        },
-        named={
-            "first, CPU of start to first page, s": (
-                "from program start to the complete first page, without a copy of the index, s"
-            ),
-            "again, CPU of start to first page, s": "the same, with a copy of the index, s",
-            "CPU of open and first page, ms": "of that, opening the file and making the images of the first page, ms",
-            "CPU of any page, ms": "images of any page, ms",
-            "first, bytes read to the first page, MB": (
-                "bytes read from program start to the first page, including Python's modules, MB"
-            ),
-            "first, bytes read for any page, kB": "bytes read for any page, kB",
-            "CPU of all records, no copy, ms": (
-                "reading the whole index, after the first page, without a copy of the index, ms"
-            ),
-            "CPU of all records, ms": "the same, with a copy, ms",
-        },
-    ),
-    "remote-rates": Table(
-        "remote",
-        {
-            "data": "{data}",
-            "way": "{way}",
-            "samples/s": "{samples/s:,.0f}",
-            "CPU, µs a sample": "{CPU, µs a sample:,.0f}",
-            "aioloader's rate, times it": "{loader to it:±}",
-        },
-        only={"part": "speed"},
-    ),
-    "remote-cache": Table(
-        "remote",
-        {
-            "data": "{data}",
-            "second epoch from a cache, samples/s": "{samples/s:,.0f}",
-            "requests": "{requests}",
-            "a local file, samples/s": "{local file, samples/s:,.0f}",
-            "times it": "{to a local file:±}",
-        },
-        only={"part": "cache"},
-    ),
-    "remote-faults": Table(
-        "remote-faults",
-        {
-            "data": "{data}",
-            "samples/s": "{samples/s:,.0f}",
-            "of the rate without faults": "{to the clean run:±}",
-        },
-    ),
-    "remote-formats": Table(
-        "remote-formats",
-        {
-            "format": "{format}",
-            "loader": "{loader}",
-            "images/s": "{images/s:,.0f}",
-            "CPU, µs an image": "{CPU, µs an image:,.0f}",
-            "first batch, s": "{first batch, s:.1f}",
-            "times the other loader": "{whole epoch:±}",
-            "after the first batch": "{later batches:±}",
-        },
-        named={
-            "aioloader": "aioloader",
-            "webdataset": "WebDataset through curl",
-            "datasets": "Hugging Face's streaming",
-        },
-    ),
-    "remote-lag": Table(
-        "remote",
-        {
-            "latency": "{latency, ms:.0f} ms",
-            "data": "{data}",
-            "way": "{way}",
-            "lag p99, ms": "{lag p99, ms:±.1f}",
-        },
-        only={"part": "lag"},
-    ),
-}
-"""Marked tables of other pages than docs/benchmarks.md, but for "executors"."""
-
-
 def marked(name: str, parts: Mapping[str, Any]) -> list[str] | None:
     """Return the lines of a marked part of a page; None if the results file does not have their figures."""
-    needed = TABLES[name].part if name in TABLES else "loaders"
-    if needed not in parts:
+    if "loaders" not in parts:
         return None
-    if name in TABLES:
-        return TABLES[name].lines(parts)
     if name == "executors":
         return _executors(parts)
     results, outcomes = judged(parts)

@@ -217,7 +217,7 @@ class Inspection:
         crop_indexes: its crop indexes; None for kinds that have none.
         fields: fields of the samples of shards; None for other kinds.
         sample_indexes: indexes of the samples of shards; None for kinds that have none.
-        details: values that only this kind has; see the page Maintaining data sets.
+        details: values that only this kind has; see "Inspect" in docs/tools.md.
         damage: descriptions of damage that was noticed; `aioloader verify` finds more.
         advice: advice to load it faster or more safely.
     """

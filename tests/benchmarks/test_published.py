@@ -18,7 +18,7 @@ from benchmarks.measurement import taken
 from benchmarks.published_pages import ROOT, fill_page, render_tables, write_pages
 from benchmarks.published_parts import PARTS, Part
 from benchmarks.published_results import Published, compact, latest, restore, revision
-from benchmarks.published_tables import NOT_DONE, OTHERWISE, SLOWER, TABLES, judged, missed, summary
+from benchmarks.published_tables import NOT_DONE, OTHERWISE, SLOWER, judged, missed, summary
 from benchmarks.results import summarise
 from tests.benchmarks.test_report import INDEXED, RECORDS, measured
 
@@ -51,12 +51,11 @@ def test_the_pages_are_those_of_the_results_file(tmp_path: Path) -> None:
     assert write_pages(facts, parts, _copy(tmp_path)) == [], "run python -m benchmarks.publish --pages"
 
 
-def test_each_mark_of_a_page_is_known_and_each_table_has_a_page() -> None:
+def test_each_mark_of_a_page_is_known_and_each_part_has_a_page() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
     marks = [mark for text in pages for mark in re.findall(r"<!-- figures: (\S+) -->", text)]
-    assert sorted(marks) == sorted({*TABLES, "summary", "cpu", "missed", "executors"})
+    assert sorted(marks) == ["cpu", "executors", "missed", "summary"]
     assert sum(text.count("<!-- end of figures -->") for text in pages) == len(marks)
-    assert {table.part for table in TABLES.values()} <= set(PARTS)
 
 
 def test_a_run_becomes_tables_plots_and_a_summary(tmp_path: Path) -> None:
@@ -144,40 +143,24 @@ def test_cpu_time_of_a_way_includes_its_processes() -> None:
     }
 
 
-def test_rows_become_a_section_and_a_table_of_a_page() -> None:
+def test_rows_become_a_section() -> None:
     parts = {name: _part(name, [WINDOWS]) for name in ("packing", "windows")}
     tables = render_tables(FACTS, parts)
     assert "    python -m benchmarks.windows\n\nRandomness of `RandomSampler(shuffle_window=...)`" in tables
     assert "| 1,024 | 15.6 |" in tables
     assert tables.index("## Packing") < tables.index("## Shuffle windows")
-    page = "before\n\n<!-- figures: windows -->\n\n| old |\n\n<!-- end of figures -->\n\nafter\n"
+
+
+def test_a_marked_part_of_a_page_is_filled_again() -> None:
+    parts = {"loaders": {**_part("loaders", []), **compact(summarise(RECORDS))}}
+    page = "before\n\n<!-- figures: executors -->\n\n| old |\n\n<!-- end of figures -->\n\nafter\n"
     filled = fill_page(page, parts)
-    assert "| 1,024 | 15.6 | 99.9 % | 17 | 13.12 in 1,000 |" in filled
+    assert "|  | process | thread | inline |" in filled
     assert "old" not in filled
     assert filled.startswith("before\n")
     assert filled.endswith("\nafter\n")
     assert fill_page(filled, parts) == filled
     assert fill_page(page, {}) == page
-
-
-def test_rows_of_a_table_are_chosen_and_named() -> None:
-    rows = [
-        {"part": "speed", "data": "payloads", "way": "loader", "samples/s": [1200.0, 1.0, 2000.0]},
-        {
-            "part": "lag",
-            "data": "payloads",
-            "way": "loader",
-            "latency, ms": 50.0,
-            "lag p99, ms": [4.0, 3.0, 5.0],
-        },
-    ]
-    parts = {
-        "remote": _part("remote", rows),
-        "recipes": _part("recipes", [{"recipe": "new"}, {"recipe": "?"}]),
-    }
-    assert TABLES["remote-rates"].lines(parts)[2:] == ["| payloads | loader | 1,200 |  |  |"]
-    assert TABLES["remote-lag"].lines(parts)[2:] == ["| 50 ms | payloads | loader | 4.0 (3.0 to 5.0) |"]
-    assert TABLES["recipes"].lines(parts)[2:] == ["| new |  |  |  |  |  |"]
 
 
 def test_a_case_that_was_measured_again_is_judged_and_shown_by_that_run() -> None:

@@ -166,7 +166,8 @@ def _photos(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]
     return {}
 
 
-def _detection(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+def _recipes(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _folders(folder, photo_folder, "photos")
     street = folder / "FOLDER" / "street"
     street.mkdir(parents=True)
     shutil.copy(next(photo_folder.rglob("*.jpg")), street / "a.jpg")
@@ -206,7 +207,7 @@ def _packing(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any
     return {}
 
 
-def _crop_index(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+def _caching(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
     _folders(folder, photo_folder, "photos")
     _tars(folder, photo_folder)
     for number in range(2):
@@ -220,8 +221,12 @@ def _sampling(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, An
             for key in range(64):
                 header = recordio.IRHeader(0, key // 4, key, 0)
                 writer.write(recordio.pack(header, b"never decoded"), key)
-    texts = [np.arange(1 + number % 40) for number in range(200)]
-    return {"texts": texts, "photos": aioloader.ImageRecordDataset(photo_rec)}
+    return _photos(folder, photo_rec, photo_folder)
+
+
+def _batches(folder: Path, photo_rec: Path, photo_folder: Path) -> dict[str, Any]:
+    _photos(folder, photo_rec, photo_folder)
+    return {"texts": [np.arange(1 + number % 40) for number in range(200)]}
 
 
 class _Scenes(aioloader.Dataset):
@@ -374,21 +379,19 @@ async def _ask(app: Any, path: str, value: Any) -> tuple[int, Any]:
 
 _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": _readme,
-    "crop-index.md": _crop_index,
+    "caching.md": _caching,
     "formats.md": _formats,
     "insightface.md": _insightface,
     "packing.md": _packing,
     "sampling.md": _sampling,
     "scaling.md": _scaling,
-    "segmentation-and-detection.md": _detection,
+    "recipes.md": _recipes,
     "tools.md": _tools,
-    "batches-of-any-shape.md": _photos,
-    **dict.fromkeys(("determinism.md", "executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
-    "training-recipes.md": _photos,
+    "batches.md": _batches,
+    **dict.fromkeys(("executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
     "your-data.md": _your_data,
-    "caching.md": _photos,
     "custom.md": _photos,
-    **dict.fromkeys(("async.md", "tutorial-async.md", "tutorial-script.md", "tutorial-torch.md"), _photos),
+    **dict.fromkeys(("tutorial-script.md", "tutorial-torch.md"), _photos),
     "failure.md": _photos,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {

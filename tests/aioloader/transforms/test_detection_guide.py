@@ -10,7 +10,7 @@ import numpy as np
 import aioloader
 import recordio
 
-PAGE = Path(__file__).parents[3] / "docs" / "segmentation-and-detection.md"
+PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
 LABELS = [
     *([2, 5, 3, 0.25, 0.5, 0.75, 1.0], [2, 5], [2, 5, 1.0]),
     [2, 5, 1, 0, 0, 0.5, 0.5, 2, 0.5, 0.5, 1, 1],
