@@ -114,9 +114,9 @@ class BaseLoader:
         return self._runtime.stats()
 
     def explain(self) -> str:
-        """Return one paragraph that names the bottleneck, and says what to change and how much that would gain.
+        """Return lines that name the bottleneck, and a list that says what to change and how much that would gain.
 
-        Its first sentence names the limit: storage, decode, the transform with its name, the consumer, the workers, or
+        The first line names the limit: storage, decode, the transform with its name, the consumer, the workers, or
         memory. See `aioloader.explain`.
         """
         return explain(self.stats())

@@ -659,7 +659,8 @@ def bench_table(report: BenchReport) -> str:
             "",
             f"tried first, images/s: {tried}",
             "",
-            f"{report.rows[0].setting}: {report.explanation}",
+            f"{report.rows[0].setting}:",
+            report.explanation,
         ]
     )
 

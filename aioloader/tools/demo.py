@@ -77,22 +77,20 @@ def _print_demo(report: DemoReport, executor: str) -> None:
     height, width, channels = report.shape or (0, 0, 0)
     where = "in the loop itself" if executor == "inline" else _workers(report.workers, executor)
     total = sum(epoch.images for epoch in report.epochs)
-    print(
-        f"\n{total:,} images, cropped and flipped at random to {width} x {height} x {channels}, made {where}.\n"
-    )
-    for number, epoch in enumerate(report.epochs):
-        print(
-            f"epoch {number}: {epoch.images:,} images in {epoch.seconds:.2f} s, {epoch.images_per_s:,.0f} images/s; "
-            f"first batch after {epoch.first_batch_s * 1e3:,.0f} ms"
-        )
     lag = report.lag
     print(
-        f"event loop: a task scheduled every millisecond ran {lag.p50_ms:.2f} ms late at the median, "
-        f"{lag.p99_ms:.2f} ms at the 99th percentile ({lag.ticks:,} ticks)"
+        f"\n{total:,} images, cropped and flipped at random to {width} x {height} x {channels}, made {where}.",
+        report.explanation,
+        *(
+            f"- epoch {number}: {epoch.images:,} images in {epoch.seconds:.2f} s, {epoch.images_per_s:,.0f} images/s; "
+            f"first batch after {epoch.first_batch_s * 1e3:,.0f} ms"
+            for number, epoch in enumerate(report.epochs)
+        ),
+        f"- event loop: a task scheduled every millisecond ran {lag.p50_ms:.2f} ms late at the median, "
+        f"{lag.p99_ms:.2f} ms at the 99th percentile ({lag.ticks:,} ticks)",
+        *(() if report.sheet is None else (f"- a batch to look at: {report.sheet}",)),
+        sep="\n",
     )
-    print(f"\n{report.explanation}")
-    if report.sheet is not None:
-        print(f"\nA batch to look at: {report.sheet}")
 
 
 def _next_steps(path: str | None) -> str:

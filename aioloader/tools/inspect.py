@@ -99,21 +99,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _text(found: Inspection) -> Iterator[str]:
-    files = "" if found.files == 1 else f" in {found.files:,} files"
-    yield f"{found.path}: {found.kind}{files}"
+    """Yield the kind, the size and the speed, a list of damage and advice, and a table of facts."""
+    yield f"{found.path}: {found.kind}" + ("" if found.files == 1 else f" in {found.files:,} files")
+    name = "samples" if found.fields is not None else "images" if found.headers is None else "records"
+    count = f"no {name} can be read" if found.unreadable else f"{found.records:,} {name}"
+    yield f"{count}, {size_text(found.nbytes)}"
+    images = found.images
+    if images is not None and images.decode_us is not None and images.images_per_s is not None:
+        yield f"a core decodes {images.images_per_s:,.0f} whole images/s, {images.decode_us:,.0f} µs an image"
+    for prefix, lines in (("damage: ", found.damage), ("", found.advice)):
+        yield from (f"- {prefix}{line}" for line in lines[:_MOST_NAMED])
+        if len(lines) > _MOST_NAMED:
+            yield f"- {prefix}and {len(lines) - _MOST_NAMED:,} more: --json lists all"
     for name, text in _facts(found):
         yield f"  {name:<12} {text}"
-    for name, lines in (("damage", found.damage), ("advice", found.advice)):
-        for number, line in enumerate(lines[:_MOST_NAMED]):
-            yield f"  {name if not number else '':<12} - {line}"
-        if len(lines) > _MOST_NAMED:
-            yield f"  {'':<12} - and {len(lines) - _MOST_NAMED:,} more: --json lists all"
 
 
 def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
-    name = "samples" if found.fields is not None else "images" if found.headers is None else "records"
-    count = "none can be read" if found.unreadable else f"{found.records:,}"
-    yield name, f"{count}, {size_text(found.nbytes)}"
     if found.images_in_all is not None and found.images_in_all != found.records:
         yield "images", f"{found.images_in_all:,}"
     if found.headers is not None and found.headers < found.records:
@@ -226,11 +228,6 @@ def _image_facts(images: Images) -> Iterator[tuple[str, str]]:
         yield "JPEGs", f"{images.progressive:.0%} progressive"
     if images.turned:
         yield "turned", f"{images.turned:.0%}, by their EXIF orientation"
-    if images.decode_us is not None and images.images_per_s is not None:
-        yield (
-            "decoding",
-            f"{images.decode_us:,.0f} µs an image, {images.images_per_s:,.0f} images/s a core, whole images",
-        )
     alike: dict[str, list[object]] = {}
     for key, reason in images.damaged:
         alike.setdefault(reason, []).append(key)
@@ -379,8 +376,8 @@ def advice_for(found: Inspection) -> Iterator[str]:
             yield f"make the crop index that cannot be used again (`aioloader index --crops {path}`)"
         elif _wants_crop_index(images, found.crop_indexes):
             yield (
-                f"for random crops make a crop index (`aioloader index --crops {path}`): a crop is then "
-                "decoded without the rest of the image, with the same pixels, and the images stay unchanged"
+                f"make a crop index for random crops (`aioloader index --crops {path}`): they are decoded without the "
+                "rest of the image, with the same pixels; the images stay unchanged"
             )
         yield from _for_keeping(images, found.pixel_nbytes)
     labels = found.labels

@@ -416,7 +416,7 @@ class DataLoader(torch.utils.data.DataLoader, Generic[T]):  # type: ignore[misc]
         return self._counting().stats()
 
     def explain(self) -> str:
-        """Return one paragraph about the bottleneck of the loader and the options that would remove it.
+        """Return lines about the bottleneck of the loader, and a list of options that would remove it.
 
         Raises:
             TypeError: the dataset is an IterableDataset.

@@ -196,7 +196,7 @@ def test_demo_streams_measures_and_draws(photo_rec: Path, tmp_path: Path) -> Non
         assert f"epoch {epoch}: 100% {records}/{records}" in done.stderr
     assert "event loop: " in done.stdout
     assert re.search(" (is|are) the limit", done.stdout)
-    _, begin, end = done.stdout.partition(f"A batch to look at: {sheet}\n")
+    _, begin, end = done.stdout.partition(f"- a batch to look at: {sheet}\n")
     assert begin
     for line in (
         f"aioloader inspect {photo_rec} ",

@@ -205,7 +205,7 @@ def test_inspect_prints_text_or_json(
     assert _code("inspect", rec, "--sample", "5") == 0
     text = capsys.readouterr().out
     assert text.startswith(f"{rec}: packed images\n")
-    for word in ("records", "classes", "decoding", "formats", "jpeg"):
+    for word in ("records, ", "classes", "a core decodes", "formats", "jpeg"):
         assert word in text
     assert "  histogram    0: 6, 1: 6" in text
     assert _code("inspect", rec, "--json", "--sample", "5", "--all") == 0

@@ -64,7 +64,7 @@ def test_a_set_is_described(tmp_path: Path) -> None:
     assert json.dumps(found.facts())
     text = "\n".join(_text(found))
     for line in (
-        "samples      18, ",
+        "18 samples, ",
         "index        none",
         "fields       label: value, in 18 samples, int 18",
     ):
