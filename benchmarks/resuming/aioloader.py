@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import aioloader
-from benchmarks.resuming import EPOCHS, SAMPLES
+from benchmarks import resuming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
 VARIANTS = ("exact", "pad")
 
@@ -20,32 +20,28 @@ def with_draw(number: int, rng: aioloader.Rng) -> tuple[int, float]:
     return number, rng.random()
 
 
-class Rank:
-    """One rank; see `benchmarks.resuming`."""
+class Rank(resuming.Rank):
+    """Rank with a loader for all epochs."""
 
-    def __init__(self, variant: str, rank: int, world: int, batch: int, states: list[Any] | None) -> None:
-        dataset = aioloader.ArrayDataset(np.arange(SAMPLES)).transform(with_draw)
+    shared = True
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self._loader = aioloader.DataLoader(
-            dataset,
-            batch,
+            aioloader.ArrayDataset(np.arange(resuming.SAMPLES)).transform(with_draw),
+            self.batch,
             shuffle=True,
             seed=7,
-            shard=(rank, world),
-            even=variant,
+            shard=(self.rank, self.world),
+            even=self.variant,
             num_workers=1,
             executor="thread",
         )
-        if states is not None:
-            self._loader.load_state_dict(states[0])
 
-    def __iter__(self) -> Iterator[tuple[int, list[int], list[float]]]:
-        epoch = -1
-        while epoch < EPOCHS - 1:
-            batches = iter(self._loader)
-            epoch = batches.epoch
-            for ids, draws in batches:
-                yield epoch, ids.tolist(), draws.tolist()
+    def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
+        if saved is not None:
+            self._loader.load_state_dict(saved)
+        return self._loader
 
-    def state(self) -> Any:
-        """Return the state."""
+    def position(self) -> Any:
         return self._loader.state_dict()

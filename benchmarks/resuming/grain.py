@@ -1,6 +1,8 @@
-"""Grain: a map dataset of which each rank takes every n-th element, or its experimental elastic iterator.
+"""Grain: its experimental elastic iterator, or a map dataset of which each rank takes every n-th element.
 
-Ranks of a slice save a state each; any state of the elastic iterator is for all ranks.
+Any state of the elastic iterator is for all ranks
+(https://google-grain.readthedocs.io/en/latest/grain.experimental.html). Ranks of slices save a state each, as "Dataset
+basics" shows (https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html).
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import grain
 
-from benchmarks.resuming import EPOCHS, SAMPLES
+from benchmarks import resuming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     import numpy as np
 
@@ -26,32 +28,25 @@ class WithDraw(grain.transforms.RandomMap):  # type: ignore[misc]  # grain is no
         return element, rng.random()
 
 
-class Rank:
-    """One rank; see `benchmarks.resuming`."""
+class Rank(resuming.Rank):
+    """Rank with an iterator for each epoch."""
 
-    def __init__(self, variant: str, rank: int, world: int, batch: int, states: list[Any] | None) -> None:
-        self._variant, self._rank, self._world, self._batch = variant, rank, world, batch
-        self._epoch, self._state = 0, None
-        if states is not None:
-            self._epoch, self._state = states[0 if variant == "ElasticIterator" else rank % len(states)]
+    def __init__(self, **arguments: Any) -> None:
+        self.shared = arguments["variant"] == "ElasticIterator"
+        super().__init__(**arguments)
 
-    def __iter__(self) -> Iterator[tuple[int, list[int], list[float]]]:
-        for epoch in range(self._epoch, EPOCHS):
-            self._epoch = epoch
-            self._iterator = self._opened()
-            if self._state is not None:
-                self._iterator.set_state(self._state)
-                self._state = None
-            for ids, draws in self._iterator:
-                yield epoch, ids.tolist(), draws.tolist()
+    def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
+        dataset = (
+            grain.MapDataset.range(resuming.SAMPLES).seed(7 + self.epoch).shuffle().random_map(WithDraw())
+        )
+        if self.shared:
+            shard = grain.sharding.ShardOptions(self.rank, self.world)
+            self._iterator = grain.experimental.ElasticIterator(dataset, self.batch * self.world, shard)
+        else:
+            self._iterator = iter(dataset[self.rank :: self.world].batch(self.batch).to_iter_dataset())
+        if saved is not None:
+            self._iterator.set_state(saved)
+        return self._iterator
 
-    def _opened(self) -> Any:
-        dataset = grain.MapDataset.range(SAMPLES).seed(7 + self._epoch).shuffle().random_map(WithDraw())
-        if self._variant == "ElasticIterator":
-            shard = grain.sharding.ShardOptions(self._rank, self._world)
-            return grain.experimental.ElasticIterator(dataset, self._batch * self._world, shard)
-        return iter(dataset[self._rank :: self._world].batch(self._batch).to_iter_dataset())
-
-    def state(self) -> Any:
-        """Return the state."""
-        return self._epoch, self._iterator.get_state()
+    def position(self) -> Any:
+        return self._iterator.get_state()

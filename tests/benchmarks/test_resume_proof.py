@@ -6,7 +6,7 @@ import random
 import sys
 from pathlib import Path
 
-from benchmarks.resume_proof import Deliveries, deliver
+from benchmarks.resume_proof import Contender, Deliveries, deliver, row_of
 from benchmarks.resuming import SAMPLES
 
 
@@ -23,7 +23,11 @@ def test_losses_repetitions_and_padding_are_counted() -> None:
 
 
 def test_killed_ranks_go_on_as_other_ranks_without_a_loss() -> None:
-    found = deliver(Path(sys.executable), "aioloader", "exact", (3, 2), (20, 12), random.Random(1))
+    with Contender(Path(sys.executable), "aioloader") as contender:
+        found = deliver(contender, "exact", (3, 2), (20, 12), random.Random(1))
+        refused = row_of(contender, "odd", "60 of all ranks", 1, [(2, 2)])
     assert found.counts() == {"once": 2 * SAMPLES, "lost": 0, "repeated": 0, "padded": 0}
     assert found.resumed
     assert found.uneven == 0
+    assert refused["2 → 2"].startswith("refused: ")
+    assert "'odd'" in refused["2 → 2"]
