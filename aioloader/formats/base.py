@@ -9,13 +9,13 @@ import os
 import re
 import threading
 import warnings
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from aioloader.storage.urls import is_url, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from importlib.metadata import EntryPoint
 
     from aioloader.datasets.files import FileDataset
     from aioloader.formats.collection import Collection
@@ -161,7 +161,10 @@ class Format:
         return False
 
     def contains(self, path: str) -> tuple[str, ...] | None:
-        """Return the paths that `open` takes if a local file is a part of a folder of this format; else None."""
+        """Return the paths that `open` takes if a local file is a part of a folder of this format; else None.
+
+        A format of an entry point is not asked about a file with a suffix of a format of this package.
+        """
         return (os.path.dirname(path) or os.curdir,) if os.path.basename(path) == self.index else None
 
     def in_folder(self, folder: Folder) -> tuple[str, ...] | None:
@@ -295,6 +298,8 @@ def formats() -> tuple[Format, ...]:
     global _known
     with _lock:
         if not _known:
+            from importlib import metadata  # takes as long as a tenth of NumPy's import
+
             found = list(_own())
             for point in metadata.entry_points(group=ENTRY_POINTS):
                 found.extend(_of_entry_point(point, found))
@@ -302,15 +307,29 @@ def formats() -> tuple[Format, ...]:
         return _known
 
 
-def format_of_name(name: str) -> Format | None:
-    """Return the format of a file by the suffix of its name; None if the name does not show it.
+def formats_for(name: str) -> tuple[Format, ...]:
+    """Return the formats that may have a file of a name: not those of entry points for a suffix of this package.
 
     Args:
         name: or path; ``NAME.tfrecord-00000-of-00004`` has the suffix .tfrecord.
     """
+    suffix, own = _suffix(name), _own()
+    return (*own, *_registered) if any(suffix in each.suffixes for each in own) else formats()
+
+
+def format_of_name(name: str) -> Format | None:
+    """Return the format of a file by the suffix of its name; None if the name does not show it.
+
+    Args:
+        name: as for `formats_for`.
+    """
+    suffix = _suffix(name)
+    return next((each for each in formats_for(name) if suffix in each.suffixes), None) if suffix else None
+
+
+def _suffix(name: str) -> str:
     numbered = _NUMBERED.fullmatch(name)
-    suffix = os.path.splitext(name if numbered is None else numbered[1])[1].lower()
-    return next((each for each in formats() if suffix in each.suffixes), None) if suffix else None
+    return os.path.splitext(name if numbered is None else numbered[1])[1].lower()
 
 
 def supported() -> str:
@@ -414,7 +433,7 @@ def _own(names: tuple[str, ...] = _OWN) -> tuple[Format, ...]:
     return tuple(module.FORMAT for module in modules)
 
 
-def _of_entry_point(point: metadata.EntryPoint, before: Sequence[Format]) -> list[Format]:
+def _of_entry_point(point: EntryPoint, before: Sequence[Format]) -> list[Format]:
     """Return the format that an entry point names; with a warning, nothing if it cannot be used."""
     try:
         found = point.load()

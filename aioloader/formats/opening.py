@@ -24,6 +24,7 @@ from aioloader.formats.base import (
     format_of_head,
     format_of_name,
     formats,
+    formats_for,
     image_folder,
     is_numbered,
     supported,
@@ -198,7 +199,7 @@ def _one_format(files: Sequence[str]) -> Recognized:
 
 def whole_of(path: str) -> Recognized | None:
     """Return the data set that a local file is a part of, if that is a folder; else None."""
-    for format in formats() if not is_url(path) else ():
+    for format in formats_for(path) if not is_url(path) else ():
         paths = format.contains(path)
         if paths is not None:
             return Recognized(format, paths)
@@ -225,7 +226,7 @@ def format_at(path: str) -> Format:
     format = format_of_name(name)
     if format is not None and is_url(path):
         return format
-    indexes = [each for each in formats() if each.index == name]
+    indexes = [each for each in formats_for(name) if each.index == name]
     head = head_of(path, INDEX_NBYTES if indexes else HEAD_NBYTES)
     for each in indexes:
         if each.recognizes(path, head):
@@ -262,7 +263,7 @@ def head_of(path: str, nbytes: int = HEAD_NBYTES) -> bytes:
 
 def _at_url(url: str, labelled: bool) -> Recognized:
     name = name_of(url)
-    if any(each.index == name for each in formats()):
+    if any(each.index == name for each in formats_for(name)):
         return Recognized(format_at(url), (sibling(url, ""),))
     if format_of_name(name) is not None or is_numbered(name):
         return Recognized(format_at(url), (url,))

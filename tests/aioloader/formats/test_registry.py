@@ -24,6 +24,7 @@ from aioloader.formats.inspection import Inspection, Options
 from aioloader.tools import bench, view
 from aioloader.tools.inspect import inspect
 from aioloader.tools.verify import check_shard
+from tests.aioloader.datasets.tars import members_of, photo, write_tar
 from tests.aioloader.service.images import jpeg
 from tests.cases import with_cases
 
@@ -350,7 +351,7 @@ def test_entry_points_add_formats(monkeypatch: pytest.MonkeyPatch) -> None:
         metadata.EntryPoint("box", f"{__name__}:FORMAT", base.ENTRY_POINTS),
         metadata.EntryPoint("missing", "no_such_module:FORMAT", base.ENTRY_POINTS),
     ]
-    monkeypatch.setattr(base.metadata, "entry_points", lambda group: points)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points)
     monkeypatch.setattr(base, "_known", ())
     with pytest.warns(RuntimeWarning, match=r"the format 'missing' of no_such_module:FORMAT cannot be used"):
         found = base.formats()
@@ -361,7 +362,15 @@ def test_entry_points_add_formats(monkeypatch: pytest.MonkeyPatch) -> None:
 FORMAT = BoxFormat()
 
 
-def test_formats_are_imported_when_they_are_asked_for() -> None:
-    code = "import sys, aioloader.formats.base; print('aioloader.formats.tar.format' in sys.modules)"
+def test_formats_are_imported_when_they_are_asked_for(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", members_of([photo(0)]))
+    code = f"""
+import sys, aioloader.formats.base
+print("aioloader.formats.tar.format" in sys.modules)
+from aioloader.formats.opening import recognize
+for path in ({str(tmp_path / "a.tar")!r}, ["http://host/a.tar"], "http://host/a.tar"):
+    assert recognize(path).format.name == "tar"
+print("importlib.metadata" in sys.modules)  # which finds the formats of others
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.split() == ["False", "False"]
