@@ -1,7 +1,8 @@
 """Tables of shards whose samples are still being found, so that a loader need not wait for all of them.
 
-A thread opens the shards in the order in which an epoch needs them, the first one alone: all would share the network's
-rate, and the first one would be there hardly before the last. What needs all of them waits for the end.
+A thread opens the shards in the order in which an epoch needs them, one more than are waited for, and more at a time
+the longer a loader waits: all would share the network's rate and the processors with the first batches. What needs all
+of them waits for the end.
 
 In order, the tables so far are a beginning of the whole, so an index means the same sample as later. In a shuffled
 order an index names a shard and a row (`shard_tables.first_indices`), also when all tables are known: a sample's draws
@@ -18,6 +19,7 @@ import numpy as np
 
 from aioloader.abc import SampleSearch
 from aioloader.datasets.shard_tables import ShardTables
+from aioloader.errors import LoaderClosedError
 from aioloader.foundation.opening import Opening, current_opening
 from aioloader.foundation.thread_start import start_thread
 from aioloader.foundation.types import Spans
@@ -36,7 +38,8 @@ class GrowingTables(ShardTables, SampleSearch):
     """Tables of some shards, to which a thread adds the others. From any thread.
 
     Args:
-        open_tables: yields the tables of shards, of which it gets the numbers, in their order; blocking.
+        open_tables: yields the tables of shards, of which it gets the numbers, in their order; blocking. It also gets a
+            function that waits until more of them are needed, and returns how many to open at a time.
         shards: number of shards.
         timeout: most seconds that it may wait for one answer of a server.
         sampler: makes the sampler of shuffled epochs of the samples in each shard, int64 (shards,); None: in order.
@@ -48,7 +51,7 @@ class GrowingTables(ShardTables, SampleSearch):
 
     def __init__(
         self,
-        open_tables: Callable[[IntArray], Iterator[ShardTable]],
+        open_tables: Callable[[IntArray, Callable[[], int]], Iterator[ShardTable]],
         shards: int,
         timeout: float,
         sampler: Callable[[IntArray], BlockShuffleSampler] | None = None,
@@ -58,6 +61,9 @@ class GrowingTables(ShardTables, SampleSearch):
         self.complete = self.closed = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
+        self._waiting = 0
+        self._at_a_time = 1
+        self._ahead = 0  # tables that came while nobody waited
         self._opening = Opening(timeout)
         self._open_tables = open_tables
         self._make_sampler = sampler
@@ -73,8 +79,11 @@ class GrowingTables(ShardTables, SampleSearch):
     def _run(self) -> None:
         current_opening.set(self._opening)
         try:
-            for number, table in zip(self._order.tolist(), self._open_tables(self._order), strict=True):
+            tables = self._open_tables(self._order, self._wait_for_need)
+            for number, table in zip(self._order.tolist(), tables, strict=True):
                 with self._changed:
+                    self._ahead = 0 if self._waiting else self._ahead + 1
+                    self._at_a_time += self._waiting > 0 and len(self.tables) > 0
                     self._by_number[number] = table
                     self._sizes[number] = len(table)
                     self.tables = (*self.tables, table)
@@ -85,6 +94,18 @@ class GrowingTables(ShardTables, SampleSearch):
         with self._changed:
             self.complete = self._error is None
             self._changed.notify_all()
+
+    def _wait_for_need(self) -> int:
+        """Wait until a shard has to be opened, in the thread; return how many to open at a time.
+
+        Raises:
+            LoaderClosedError: none has to be any more.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or not self._ahead or self.closed)
+            if self.closed:
+                raise LoaderClosedError("the loader was closed while samples were being found")
+            return self._at_a_time
 
     @property
     def usable(self) -> bool:
@@ -124,11 +145,16 @@ class GrowingTables(ShardTables, SampleSearch):
 
     def _wait(self, count: int | None, found: Callable[[], int]) -> int:
         with self._changed:
-            while not self.complete and (count is None or found() < count):
-                if self._error is not None:
-                    raise self._error.with_traceback(None)
-                self._changed.wait()
-            return found()
+            self._waiting += 1
+            self._changed.notify_all()
+            try:
+                while not self.complete and (count is None or found() < count):
+                    if self._error is not None:
+                        raise self._error.with_traceback(None)
+                    self._changed.wait()
+                return found()
+            finally:
+                self._waiting -= 1
 
     def _known_sampler(self) -> BlockShuffleSampler | None:
         """Return the sampler of shuffled epochs, in which shards that are not known yet have no samples."""
@@ -146,7 +172,9 @@ class GrowingTables(ShardTables, SampleSearch):
         return sampler.indices(seed, epoch, start, stop)
 
     def close(self) -> None:
-        self.closed = True
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
         self._opening.cancel()
         self._thread.join(_CLOSE_S)
 

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections import deque
 from copy import copy
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.transport import Version
 
 _OPENED_AT_A_TIME = 32
-# The same, at first, while samples of the first shards are read: more would share the network's rate with them.
-_FIRST_AT_A_TIME = 1
 # Samples whose labels are read together.
 _LABELS_AT_A_TIME = 4096
 _MOST_LABEL_NBYTES = 64 << 20
@@ -170,9 +168,9 @@ class ShardDataset(FileDataset):
             self._growing = GrowingTables(find, shards, timeout, self._sampler_of, shuffled)
         return self._growing
 
-    def _found_tables(self, numbers: IntArray) -> Iterator[ShardTable]:
+    def _found_tables(self, numbers: IntArray, at_a_time: Callable[[], int]) -> Iterator[ShardTable]:
         with self._asking():
-            yield from self._opened_tables(numbers.tolist(), _FIRST_AT_A_TIME)
+            yield from self._opened_tables(numbers.tolist(), at_a_time)
 
     def _sampler_of(self, sizes: IntArray) -> BlockShuffleSampler:
         """Return the sampler of shuffled epochs if shards have these numbers of samples."""
@@ -203,7 +201,7 @@ class ShardDataset(FileDataset):
                 self._progress = None
 
     def _opened_tables(
-        self, numbers: Sequence[int], at_a_time: int = _OPENED_AT_A_TIME
+        self, numbers: Sequence[int], at_a_time: Callable[[], int] = lambda: _OPENED_AT_A_TIME
     ) -> Iterator[ShardTable]:
         if len(self.paths) == 1:
             yield self._counted_table(self.paths[0], self._versions[0])
@@ -212,17 +210,17 @@ class ShardDataset(FileDataset):
 
         # Local shards are scanned one after the other: the scan is CPU work under the interpreter's lock.
         most = min(_OPENED_AT_A_TIME, len(self.paths)) if self.reads_ahead else 1
-        shards = ((self.paths[number], self._versions[number]) for number in numbers)
+        left = deque(numbers)
         opened: deque[Future[ShardTable]] = deque()
         pool = ThreadPoolExecutor(most, "aioloader-index")
         try:
-            while True:
-                for shard in islice(shards, min(at_a_time, most) - len(opened)):
+            while left or opened:
+                together = min(at_a_time(), most) if left else 0
+                while left and len(opened) < together:
+                    number = left.popleft()
+                    shard = self.paths[number], self._versions[number]
                     opened.append(pool.submit(in_this_opening(self._counted_table), *shard))
-                if not opened:
-                    return
                 yield opened.popleft().result()
-                at_a_time += 1
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -28,9 +28,11 @@ class SlowTars(TarDataset):
 
     def __init__(self, paths: list[Path], **options: Any) -> None:
         self.let_go = threading.Event()
+        self.begun: list[str] = []
         super().__init__(paths, **options)
 
     def _open_table(self, path: str, version: Any) -> Any:
+        self.begun.append(path)
         if path != self.paths[self.first]:
             while not self.let_go.wait(0.01):
                 assert self._growing is not None
@@ -94,6 +96,7 @@ def test_first_samples_are_read_while_others_are_found(
         batches = iter(loader)
         first = seen([next(batches)]) if rank is None else []
         assert not slow.let_go.is_set()
+        assert len(slow.begun) <= 2  # not all at a time
         slow.let_go.set()
         assert [first + seen(batches), seen(loader)] == wanted
         assert (loader.state_dict(), loader.receipt()) == (state, receipt)
@@ -215,3 +218,15 @@ def test_other_orders_wait_for_all_samples(
     with aioloader.DataLoader(chain(slow), 4, **OPTIONS, **options) as loader:
         next(iter(loader))
         assert slow._growing is None
+
+
+def test_a_shard_is_opened_ahead_and_others_when_they_are_needed(paths: list[Path], leftovers: Any) -> None:
+    slow = SlowTars([*paths, *paths])
+    slow.let_go.set()
+    with aioloader.DataLoader(chain(slow), SAMPLES, **OPTIONS) as loader:
+        batches = iter(loader)
+        next(batches)
+        assert slow._growing is not None
+        assert slow._growing.wait_for(2 * SAMPLES) < len(paths) * 2 * SAMPLES
+        assert len(seen(batches)) == 2 * len(paths) - 1
+        assert slow._growing.complete
