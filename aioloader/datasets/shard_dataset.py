@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections import deque
+from contextlib import suppress
 from copy import copy
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,9 @@ from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.protocols import redefinable
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.foundation.validation import at_least
-from aioloader.sample_index import ScanProgress
+from aioloader.sample_index import ScanProgress, cached_index
 from aioloader.samplers.blocks import BlockShuffleSampler
-from aioloader.storage.urls import is_url, redact_url
+from aioloader.storage.urls import is_hub, is_url, redact_url
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from aioloader.storage.remote.transport import Version
 
 _OPENED_AT_A_TIME = 32
+# Ends of shards that are read with the versions, and so are in memory at a time.
+_MOST_ENDS = 64
 # Samples whose labels are read together.
 _LABELS_AT_A_TIME = 4096
 _MOST_LABEL_NBYTES = 64 << 20
@@ -101,15 +104,21 @@ class ShardDataset(FileDataset):
         self._progress: ScanProgress | None = None
         self._versions: tuple[Version | None, ...] = (None,) * len(self.paths)
         self._held: HeldObjects | None = None
+        self._ends: dict[str, memoryview | None] = {}
         if any(map(is_url, self.paths)):
             if not all(map(is_url, self.paths)):
                 raise ValueError("a dataset cannot mix local files and URLs: pass only one kind")
             from aioloader.storage.remote.opening import describe_all
             from aioloader.storage.remote.source import HeldObjects
+            from aioloader.storage.remote.stores import keep_connections
 
-            self._versions = describe_all(self.paths)
             usable = usable_memory() or _MOST_HELD_NBYTES
             self._held = HeldObjects(min(_MOST_HELD_NBYTES, usable // _HELD_SHARE), len(self.paths))
+            self._ends = dict.fromkeys(self._without_index()[:_MOST_ENDS])
+            if not is_hub(self.paths[0]):
+                with suppress(ValueError):  # `describe_all` says it with the name of the object
+                    self._held.connections = keep_connections(self.paths[0])
+            self._versions = describe_all(self.paths, self._ends)
         if given.crop_index != AUTO:
             self._open_crops()
 
@@ -135,7 +144,14 @@ class ShardDataset(FileDataset):
     # -- samples ---------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_tables": None, "_growing": None, "_progress": None, "_held": None}
+        return {
+            **super().__getstate__(),
+            "_tables": None,
+            "_growing": None,
+            "_progress": None,
+            "_held": None,
+            "_ends": {},
+        }
 
     @property
     def tables(self) -> ShardTables:
@@ -247,6 +263,12 @@ class ShardDataset(FileDataset):
             each.nbytes for each in self._versions if each is not None
         )
 
+    def _without_index(self) -> list[str]:
+        """Return the URLs of shards that begin with their ends, and have no index yet."""
+        if not self.begins_at_end:
+            return []
+        return [path for path in self.paths if not is_hub(path) and not os.path.exists(cached_index(path))]
+
     def first_shards(self, tables: Sequence[ShardTable]) -> Self:
         """Return the dataset of the first shards only.
 
@@ -288,6 +310,8 @@ class ShardDataset(FileDataset):
     """Kind of the indexes of the shards (`aioloader.sample_index.SampleIndex`); None: they need none."""
     opens_whole = False
     """To find the samples of a shard is to read it as a whole."""
+    begins_at_end = False
+    """Samples are found with the last bytes of a shard, which `_ends` has of those without an index."""
     reads_to_find = False
     """To find the samples of a remote shard is to read much of it."""
 

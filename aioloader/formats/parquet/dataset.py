@@ -197,6 +197,7 @@ class ParquetDataset(ShardDataset):
         UserWarning: `blocks_limit` is too small for `shuffle_blocks`; when a loader shuffles.
     """
 
+    begins_at_end = True
     _laid_out: _Layout | None = None
     _known_labels: tuple[ShardTables, Array] | None = None
 
@@ -237,7 +238,7 @@ class ParquetDataset(ShardDataset):
     # -- files and columns -------------------------------------------------------------------------------------------
 
     def _open_table(self, path: str, version: Version | None) -> ParquetTable:
-        return open_parquet_table(path, version)
+        return open_parquet_table(path, version, self._ends.pop(path, None))
 
     @property
     def _footers(self) -> list[ParquetFooter]:

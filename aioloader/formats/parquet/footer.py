@@ -278,12 +278,13 @@ class ParquetTable(ShardTable):
         """Check nothing: there are no places of rows."""
 
 
-def open_parquet_table(path: str, version: Version | None) -> ParquetTable:
+def open_parquet_table(path: str, version: Version | None, end: memoryview | None = None) -> ParquetTable:
     """Return the table of a file. Blocking.
 
     Args:
         path: the file, or its URL.
         version: of the object if `path` is a URL.
+        end: last bytes of the object, or all; None: they are read.
 
     Raises:
         OSError: the file cannot be read.
@@ -294,7 +295,7 @@ def open_parquet_table(path: str, version: Version | None) -> ParquetTable:
     nbytes = status.st_size if status is not None else version.nbytes if version is not None else 0
 
     def make() -> SampleIndex:
-        footer = parse_footer(_read_footer(path, version, nbytes), path, nbytes)
+        footer = parse_footer(_read_footer(path, version, nbytes, end), path, nbytes)
         return SampleIndex(_KIND, footer.arrays())
 
     index = open_index(path, version, _KIND, make)
@@ -344,14 +345,14 @@ def read_footer(path: str, version: Version | None) -> ParquetFooter:
     return parse_footer(_read_footer(path, version, nbytes), path, nbytes)
 
 
-def _read_footer(path: str, version: Version | None, nbytes: int) -> bytes:
-    """Return the footer of a file, its length and the magic; most often with one read."""
+def _read_footer(path: str, version: Version | None, nbytes: int, end: memoryview | None = None) -> bytes:
+    """Return the footer of a file, its length and the magic; most often with one read, or with `end` alone."""
     source = open_bytes(path, version)
     try:
         length = min(nbytes, LIKELY_NBYTES)
-        tail = _fetch(source, nbytes - length, length)
+        tail = _fetch(source, nbytes - length, length) if end is None else end
         needed = footer_nbytes(tail, path, nbytes)
-        if needed > length:
+        if needed > len(tail):
             tail = _fetch(source, nbytes - needed, needed)
         return bytes(tail[len(tail) - needed :])
     finally:

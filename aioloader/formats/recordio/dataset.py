@@ -247,7 +247,8 @@ def _load_index(url: str, idx_path: str, *, given: bool, tolerant: bool) -> Inde
         mebibytes = max(1, source.size() >> 20)
         label = f"index of {source.path.rpartition('/')[2]}"
         with _one_pass, ProgressBar(label, mebibytes, unit="MiB") as bar:
-            index = Index.scan(Stream(source, lambda reached: bar.update(reached >> 20)))
+            with closing(Stream(source, lambda reached: bar.update(reached >> 20))) as stream:
+                index = Index.scan(stream)
             bar.update(mebibytes)
             return index
 

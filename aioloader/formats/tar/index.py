@@ -435,8 +435,7 @@ def tar_samples(
     """
 
     def make() -> SampleIndex:
-        listed = members_of_lists(path, version)
-        return _index(tar_members(path, version, tick, held) if listed is None else listed)
+        return _index(tar_members(path, version, tick, held, partial(members_of_lists, path, version)))
 
     index = open_index(path, version, KIND, make)
     # The checksum of the index shows damage, not that another program wrote something else.
@@ -467,6 +466,7 @@ def tar_members(
     version: Version | None,
     tick: Callable[[int], object] | None = None,
     held: HeldObjects | None = None,
+    listed: Callable[[], TarMembers | None] = lambda: None,
 ) -> TarMembers:
     """Scan a tar and return its members. Blocking.
 
@@ -475,11 +475,15 @@ def tar_members(
 
     Args:
         path, version, tick, held: as for `tar_samples`.
+        listed: returns the members by a list next to the tar, for which it is not scanned; None without one.
 
     Raises:
         OSError, SampleFormatError: as for `tar_samples`.
     """
     if version is None:
+        members = listed()
+        if members is not None:
+            return members
         with opened_regular(path) as (size, read):
             return _scan_in_order(TarChain(path, size), read, tick)
 
@@ -487,7 +491,9 @@ def tar_members(
     if version.nbytes:
         from aioloader.storage.remote.opening import stream_of_small
 
-        with stream_of_small(path, version, scan.take_first, held) as stream:
+        with stream_of_small(path, version, scan.take_first, held, listed) as (members, stream):
+            if members is not None:
+                return members
             if stream is not None:
                 return _scan_in_order(TarChain(stream.path, version.nbytes), stream.read, tick)
     follow(scan, path, version, tick)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,7 @@ from aioloader.formats.tfrecord.framing import (
     length_crc,
     truncated,
 )
+from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import SpanKind, Spans
 from aioloader.sample_index import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular, opened_regular
@@ -106,8 +108,7 @@ def record_lengths(
     """
 
     def make() -> SampleIndex:
-        found = _foreign_lengths(path, version)
-        return scan_records(path, version, tick, held) if found is None else _index(found)
+        return scan_records(path, version, tick, held, partial(_foreign_lengths, path, version))
 
     nbytes = os.stat(path).st_size if version is None else version.nbytes
     lengths = open_index(path, version, KIND, make).arrays.get(_LENGTHS)
@@ -129,11 +130,13 @@ def scan_records(
     version: Version | None,
     tick: Callable[[int], object] | None = None,
     held: HeldObjects | None = None,
+    listed: Callable[[], IntArray | None] = lambda: None,
 ) -> SampleIndex:
     """Scan a file for its records and return their index. Blocking; of large records only the heads are read.
 
     Args:
         path, version, tick, held: as for `record_lengths`.
+        listed: returns the bytes of each record by a list next to the file, for which it is not scanned; None without.
 
     Raises:
         OSError, SampleFormatError: as for `record_lengths`.
@@ -141,9 +144,14 @@ def scan_records(
     if version is not None and version.nbytes:
         from aioloader.storage.remote.opening import stream_of_small
 
-        with stream_of_small(path, version, partial(_usual_length, version.nbytes), held) as stream:
+        usual = partial(_usual_length, version.nbytes)
+        with stream_of_small(path, version, usual, held, listed) as (found, stream):
+            if found is not None:
+                return _index(found)
             if stream is not None:
                 return _scan(path, version.nbytes, partial(_read_of, stream), tick, parallel=False)
+    elif (found := listed()) is not None:
+        return _index(found)
     with _opened(path, version) as (nbytes, read):
         return _scan(path, nbytes, read, tick, parallel=version is not None)
 
@@ -176,9 +184,9 @@ def _index(lengths: IntArray) -> SampleIndex:
 
 def _foreign_lengths(path: str, version: Version | None) -> IntArray | None:
     """Return the bytes of each record by the index of DALI's tfrecord2idx; None if there is none that fits the file."""
-    with _opened(path, version) as (nbytes, read):
-        for place in dict.fromkeys((appended(path, ".idx"), beside(path, ".idx"))):
-            text = _text_at(place, most_nbytes(nbytes))
+    places = dict.fromkeys((appended(path, ".idx"), beside(path, ".idx")))
+    with _opened(path, version) as (nbytes, read), ThreadPoolExecutor(len(places), "aioloader-list") as pool:
+        for text in pool.map(in_this_opening(partial(_text_at, limit=most_nbytes(nbytes))), places):
             lengths = None if text is None else parse_index(text, nbytes)
             if lengths is not None and _heads_fit(lengths, read):
                 return lengths

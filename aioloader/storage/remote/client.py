@@ -41,6 +41,7 @@ from aioloader.storage.cache.kept_answers import current_answers
 from aioloader.storage.remote.failures import (
     NO_SERVER,
     Kind,
+    RequestFailedError,
     RequestFailure,
     classify,
     closed_early,
@@ -60,7 +61,7 @@ from aioloader.storage.remote.transport import (
 from aioloader.storage.urls import crowded_folders, is_hub
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
     from typing import Any
 
 
@@ -268,6 +269,8 @@ T = TypeVar("T")
 
 OPENING_S = 30.0
 """Deadline for finding out the version of an object, seconds."""
+END_NBYTES = 64 << 10
+"""Bytes at the end of an object that may be read along with its version."""
 
 # Seconds that one request may take before the server's latency is known, and after.
 _FIRST_ATTEMPT_S = 10.0
@@ -620,11 +623,19 @@ class Client:
 
     # -- single requests ---------------------------------------------------------------------------------------------
 
-    async def describe(self, url: str, timeout_s: float = OPENING_S) -> Version:
-        """Return the version of an object, from the headers of a response with its first byte.
+    async def describe(
+        self, url: str, timeout_s: float = OPENING_S, take_end: Callable[[memoryview], object] | None = None
+    ) -> Version:
+        """Return the version of an object, from the headers of a response with its first byte, or its last bytes.
 
         It sends no HEAD request: a signed URL allows one method only, and this one shows that ranges are supported.
         For a file on the Hugging Face Hub its answer is enough.
+
+        Args:
+            url: of the object.
+            timeout_s: seconds for all attempts.
+            take_end: called with the last `END_NBYTES` of this version, or all of a smaller object, if the server
+                returns them; None: they are not asked for.
 
         Raises:
             ObjectMissingError: there is no such object.
@@ -634,7 +645,13 @@ class Client:
             send = partial(self._transport.describe_at_hub, url)
             return await self._ask("version", send, Version.of_json, url, timeout_s, counts=False)
 
+        end: Response | None = None
+
         async def look() -> Version:
+            nonlocal end
+            end = None if take_end is None else await self._get_end(url)
+            if end is not None:
+                return end.version
             try:
                 response = await self._transport.get(url, 0, 1)
             except Exception as error:
@@ -648,14 +665,42 @@ class Client:
             self.counters.nbytes += len(response.data)
             return response.version
 
-        return await self._ask("version", look, Version.of_json, url, timeout_s)
+        version = await self._ask("version", look, Version.of_json, url, timeout_s)
+        # A kept answer may have come instead, of another version.
+        if take_end is not None and end is not None and end.version == version:
+            take_end(end.data)
+        return version
+
+    async def _get_end(self, url: str) -> Response | None:
+        """Return the last `END_NBYTES` of an object, or all of a smaller one; None if they cannot be asked for."""
+        try:
+            response = await self._transport.get_end(url, END_NBYTES)
+        except Exception as error:
+            if classify(error).kind not in (Kind.UNRANGED, Kind.REFUSED):
+                raise
+            self.counters.requests += 1
+            return None  # an empty object, or a server that counts from the beginning only, such as Azure
+        self.counters.nbytes += len(response.data)
+        length = min(END_NBYTES, response.version.nbytes)
+        if len(response.data) != length:
+            text = f"{len(response.data)} of {length} bytes arrived"
+            raise RequestFailedError(RequestFailure(Kind.LOST, True, text))
+        return response
 
     async def describe_all(
-        self, urls: Sequence[str], timeout_s: float
+        self,
+        urls: Sequence[str],
+        timeout_s: float,
+        ends: MutableMapping[str, memoryview | None] | None = None,
     ) -> tuple[dict[int, Version], dict[int, RemoteReadError]]:
         """Describe several objects at once; return versions and errors, by the objects' numbers.
 
         Of many files in one folder on the Hugging Face Hub the folder is listed instead.
+
+        Args:
+            urls: of the objects.
+            timeout_s: seconds for each of them.
+            ends: the URLs of objects whose ends are asked for; gets the ends, see `describe`.
         """
         crowded = crowded_folders(urls, _CROWDED)
         async with anyio.create_task_group() as tasks:
@@ -668,7 +713,9 @@ class Client:
 
         async def one(number: int) -> None:
             try:
-                found[number] = await self.describe(urls[number], timeout_s)
+                url = urls[number]
+                take_end = partial(ends.__setitem__, url) if ends and url in ends else None
+                found[number] = await self.describe(url, timeout_s, take_end)
             except RemoteReadError as error:
                 failures[number] = error
             finally:

@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
@@ -49,9 +50,14 @@ class _Job(Generic[T]):
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._work())
-        self._task.add_done_callback(lambda _: self._ended())
+        self._task.add_done_callback(self._end)
         if self._cancelled:
             self._task.cancel()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # asyncio logs one that nobody asks for
+        self._ended()
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -132,8 +138,14 @@ class LoopThread:
             LoaderClosedError: the loader that is being opened was left.
             ForkedError: this process was forked from the one that has the thread.
         """
+        return self.begin(fn, *args)()
+
+    def begin(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Callable[[], T]:
+        """Begin to run an async function there; return a function that waits for it and raises what `call` does."""
         ended = threading.Event()
-        job, loop = self._start(fn, args, ended.set)
+        return partial(self._wait, *self._start(fn, args, ended.set), ended)
+
+    def _wait(self, job: _Job[T], loop: asyncio.AbstractEventLoop, ended: threading.Event) -> T:
         opening = current_opening.get()
 
         def cancel() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +18,6 @@ import numpy as np
 
 import recordio
 from aioloader.errors import ObjectMissingError, RemoteReadError
-from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.types import Array, IntArray, SpanKind, Spans
 from aioloader.storage.cache.kept_answers import current_answers
 from aioloader.storage.remote.client import OPENING_S, Client, cheap_nbytes
@@ -39,11 +37,7 @@ from aioloader.storage.urls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, MutableMapping, Sequence
     from typing import Any, TypeVar
 
     T = TypeVar("T")
@@ -77,7 +71,8 @@ class _Object:
             self._version = await self._client.describe(self.url, OPENING_S)
         return self._version
 
-    async def _read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def read_here(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of ranges, in the loop of the object's requests."""
         version = await self._described()
         parts: list[ObjectRange] = []
         counts: list[int] = []
@@ -125,7 +120,7 @@ class BlockingObject(_Object):
         super().__init__(url, version)
         self._thread = LoopThread()
         try:
-            self._call(self._described)
+            self._now()
         except BaseException:
             self.close()
             raise
@@ -136,26 +131,38 @@ class BlockingObject(_Object):
     def __reduce__(self) -> tuple[type[BlockingObject], tuple[str]]:
         return BlockingObject, (self.url,)
 
-    def _call(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    def _open_thread(self) -> LoopThread:
         if self._thread is None:
             raise ValueError(f"{self.path}: closed")
-        return self._thread.call(fn, *args)
+        return self._thread
+
+    def _call(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        return self._open_thread().call(fn, *args)
+
+    def _now(self) -> Version:
+        """Return the version of the object, which is requested once."""
+        thread = self._open_thread()
+        return self._version or thread.call(self._described)
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of ranges, see `recordio.RangeSource`."""
-        return self._call(self._read, ranges)
+        return self._call(self.read_here, ranges)
 
-    def begin(self, nbytes: int) -> tuple[bytes, int]:
-        """Return the first bytes of an object that has any, and `cheap_nbytes` by the time that they took."""
-        return self._call(self._begin, nbytes)
+    def begin(self, nbytes: int) -> Callable[[], tuple[bytes, int]]:
+        """Request the first bytes of an object that has any.
+
+        Returns:
+            a function that waits for them, and returns them and `cheap_nbytes` by the time that they took.
+        """
+        return self._open_thread().begin(self._begin, nbytes)
 
     def size(self) -> int:
         """Return the bytes of the object."""
-        return self._call(self._described).nbytes
+        return self._now().nbytes
 
     def state(self) -> str | None:
         """Return the version of the object; None if the server does not identify it."""
-        return self._call(self._described).tag
+        return self._now().tag
 
     def in_order(self) -> Stream:
         """Return a source for one pass from the beginning, see `recordio.RangeSource`."""
@@ -183,7 +190,7 @@ class AsyncObject(_Object):
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of ranges, see `recordio.AsyncRangeSource`."""
-        return await self._here(self._read, ranges)
+        return await self._here(self.read_here, ranges)
 
     async def size(self) -> int:
         """Return the bytes of the object."""
@@ -230,13 +237,11 @@ class Stream:
         self._held = held
         self.path = source.path
         self._size = source.size()
-        self._pool = ThreadPoolExecutor(ahead, "aioloader-stream")
-        self._blocks: deque[tuple[int, Future[bytes]]] = deque()
+        self._thread = LoopThread()  # its end ends the requests of this stream
+        self._blocks: deque[tuple[int, Callable[[], bytes]]] = deque()
         self._next = len(begin)
         if begin:
-            first: Future[bytes] = Future()
-            first.set_result(begin)
-            self._blocks.append((0, first))
+            self._blocks.append((0, lambda: begin))
             self._hold(0, begin)
 
     def size(self) -> int:
@@ -255,13 +260,11 @@ class Stream:
         """Return the bytes of one range."""
         stop = min(offset + length, self._size)
         while self._blocks and not self._blocks[0][0] <= offset < self._end_of_first():
-            _, block = self._blocks.popleft()
-            if not block.cancel():
-                block.result()
+            self._blocks.popleft()[1]()
         if not self._blocks:
             self._next = offset
         while len(self._blocks) < self._ahead and self._next < self._size:
-            self._blocks.append((self._next, self._pool.submit(in_this_opening(self._block), self._next)))
+            self._blocks.append((self._next, self._thread.begin(self._block, self._next)))
             self._next += _BLOCK_BYTES
         if self._reached is not None:
             self._reached(offset)
@@ -269,17 +272,17 @@ class Stream:
         for begin, block in self._blocks:
             if begin >= stop:
                 break
-            parts.append(block.result()[max(0, offset - begin) : stop - begin])
+            parts.append(block()[max(0, offset - begin) : stop - begin])
         found = b"".join(parts)
         if len(found) < stop - offset:  # a range larger than all blocks in flight
-            found += self._block(offset + len(found), stop - offset - len(found))
+            found += self._thread.call(self._block, offset + len(found), stop - offset - len(found))
         return found
 
     def _end_of_first(self) -> int:
         return self._blocks[1][0] if len(self._blocks) > 1 else self._blocks[0][0] + _BLOCK_BYTES
 
-    def _block(self, offset: int, length: int = _BLOCK_BYTES) -> bytes:
-        (data,) = self._source.read_ranges([(offset, length)])
+    async def _block(self, offset: int, length: int = _BLOCK_BYTES) -> bytes:
+        (data,) = await self._source.read_here([(offset, length)])
         self._hold(offset, data)
         return data
 
@@ -288,8 +291,8 @@ class Stream:
             self._held.add(self._source.url, offset, data)
 
     def close(self) -> None:
-        """Wait for the blocks in flight, and end the threads."""
-        self._pool.shutdown(cancel_futures=True)
+        """End the requests in flight; may be called twice."""
+        self._thread.close()
 
 
 _BEGIN_NBYTES = 1 << 20
@@ -297,32 +300,46 @@ _BEGIN_NBYTES = 1 << 20
 
 @contextmanager
 def stream_of_small(
-    url: str, version: Version, usual: Callable[[bytes], int], held: HeldObjects | None
-) -> Iterator[Stream | None]:
-    """Return a context manager of a stream in which samples are found, or None if requests for headers are cheaper.
+    url: str,
+    version: Version,
+    usual: Callable[[bytes], int],
+    held: HeldObjects | None,
+    listed: Callable[[], T | None],
+) -> Iterator[tuple[T | None, Stream | None]]:
+    """Return a context manager of the samples in a list, or of a stream in which they are found.
 
-    Reading all is cheaper if headers are usually no further apart than `cheap_nbytes`, which is measured with the first
-    MiB. The bytes stay in `held` if it has room for the whole object and the samples were found.
+    Both are None if requests for headers are cheaper. Reading all is cheaper if headers are usually no further apart
+    than `cheap_nbytes`, which is measured with the first MiB. The bytes stay in `held` if it has room for the whole
+    object and the samples were found.
 
     Args:
         url: the object.
         version: of it; it has bytes.
         usual: returns the usual distance of headers by the first bytes.
         held: gets the bytes; None: they are forgotten.
+        listed: searches a list of the samples next to the object; None without one. The first MiB is requested
+            meanwhile if there is `held`, until an object has a list.
 
     Raises:
         RemoteReadError: it cannot be read.
     """
     with closing(BlockingObject(url, version)) as source:
-        begin, cheap = source.begin(_BEGIN_NBYTES)
+        read_begin = source.begin(_BEGIN_NBYTES) if held is not None and not held.listed else None
+        found = listed()
+        if found is not None:
+            if held is not None:
+                held.listed = True
+            yield found, None
+            return
+        begin, cheap = (read_begin or source.begin(_BEGIN_NBYTES))()
         if usual(begin) > cheap:
-            yield None
+            yield None, None
             return
         ahead = _BLOCKS_AHEAD if held is None else min(_BLOCKS_AHEAD, held.ahead)
         kept = held if held is not None and held.reserve(url, version.nbytes) else None
         try:
             with closing(Stream(source, begin=begin, ahead=ahead, held=kept)) as stream:
-                yield stream
+                yield None, stream
         except BaseException:
             if kept is not None:
                 kept.drop(url)
@@ -346,15 +363,21 @@ _HEADS_AT_A_TIME = 1 << 14
 _LISTING_S = 120.0
 
 
-def describe_all(urls: Sequence[str]) -> tuple[Version, ...]:
+def describe_all(
+    urls: Sequence[str], ends: MutableMapping[str, memoryview | None] | None = None
+) -> tuple[Version, ...]:
     """Return the current versions of some objects, requested at once.
+
+    Args:
+        urls: the objects.
+        ends: see `Client.describe_all`.
 
     Raises:
         MissingPackageError, ObjectMissingError, RemoteReadError: as `describe`, for the first failure.
     """
     library()
     with client_and_thread() as (client, thread):
-        found, failures = thread.call(partial(client.describe_all, urls, OPENING_S))
+        found, failures = thread.call(partial(client.describe_all, urls, OPENING_S, ends))
     for number in sorted(failures):
         raise failures[number]
     return tuple(found[number] for number in range(len(urls)))

@@ -138,9 +138,13 @@ class HeldObjects:
 
     Attributes:
         ahead: blocks of one object that may be requested ahead, so that those of all take a bounded amount of memory.
+        listed: the samples of an object were found in a list next to it, and perhaps those of the others will be.
+        connections: those that the versions were requested with, until a source that reads the objects is closed.
     """
 
     def __init__(self, limit_nbytes: int, objects: int) -> None:
+        self.listed = False
+        self.connections: object = None
         self.ahead = max(2, _AHEAD // max(1, objects))
         self._free = limit_nbytes
         self._lock = threading.Lock()
@@ -298,6 +302,8 @@ class RemoteByteSource(ByteSource):
         if thread is not None:
             thread.close()
         self._client.close()
+        if self._held is not None:
+            self._held.connections = None
 
     def ranges(self) -> RemoteByteSource:
         return RemoteByteSource(self.paths, kind=SpanKind.EXACT)

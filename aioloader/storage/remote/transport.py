@@ -170,11 +170,15 @@ class Transport:
         """Read bytes of an object, at least one; fewer are returned where the object ends."""
         if is_hub(url):
             return await self._get_from_hub(url, offset, length)
-        return await self._get_at(*self._stores.find(url), offset, length)
+        return await self._get_at(*self._stores.find(url), (offset, offset + length))
 
-    async def _get_at(self, store: Any, path: str, offset: int, length: int) -> Response:
+    async def get_end(self, url: str, nbytes: int) -> Response:
+        """Read the last bytes of an object that is not on the Hub, or all of a smaller one."""
+        return await self._get_at(*self._stores.find(url), {"suffix": nbytes})
+
+    async def _get_at(self, store: Any, path: str, span: tuple[int, int] | dict[str, int]) -> Response:
         begin = perf_counter()
-        result = await library().get_async(store, path, options={"range": (offset, offset + length)})
+        result = await library().get_async(store, path, options={"range": span})
         first_s = perf_counter() - begin
         version = _version_of(result.meta)
         data = memoryview(await result.bytes_async())
@@ -183,7 +187,7 @@ class Transport:
     async def _get_from_hub(self, url: str, offset: int, length: int) -> Response:
         address = await self._hub.address(url)
         try:
-            response = await self._get_at(*self._find_at(address, url), offset, length)
+            response = await self._get_at(*self._find_at(address, url), (offset, offset + length))
         except Exception as error:
             raise self._hub.examine(url, address, error) from None
         self._hub.confirm(url, address)

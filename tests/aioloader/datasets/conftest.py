@@ -105,12 +105,16 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from aioloader.formats.tfrecord import records
 
     found: list[str] = []
-    for module, name in ((index, "tar_members"), (records, "scan_records")):
-        scan = getattr(module, name)
+    scan_tar, scan_records = index._scan_in_order, records._scan
 
-        def counted(path: str, *rest: Any, scan: Any = scan) -> Any:
-            found.append(path)
-            return scan(path, *rest)
+    def counted_tar(chain: Any, *rest: Any) -> Any:
+        found.append(chain.path)
+        return scan_tar(chain, *rest)
 
-        monkeypatch.setattr(module, name, counted)
+    def counted_records(path: str, *rest: Any, **options: Any) -> Any:
+        found.append(path)
+        return scan_records(path, *rest, **options)
+
+    monkeypatch.setattr(index, "_scan_in_order", counted_tar)
+    monkeypatch.setattr(records, "_scan", counted_records)
     return found

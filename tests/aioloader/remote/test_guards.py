@@ -31,15 +31,18 @@ class Counting(Transport):
 
 
 class Heedless(BaseHTTPRequestHandler):
-    """Server of ranges that ignores conditions."""
+    """Server of ranges that ignores conditions, and has no ranges that are counted from the end."""
 
     protocol_version = "HTTP/1.1"
     data = bytes(range(256)) * 40
     etag = '"first"'
+    at_end = 416
 
     def do_GET(self) -> None:
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"])
-        assert found is not None
+        if found is None:
+            self.send_error(self.at_end)
+            return
         first, last = (int(number) for number in found.groups())
         body = self.data[first : last + 1]
         self.send_response(206)
@@ -125,6 +128,18 @@ async def test_a_server_that_ignores_the_state_is_not_trusted_with_it(heedless: 
     with pytest.raises(ObjectChangedError):
         await fetch_twice(client, url, lambda: setattr(handler, "etag", '"second"'))
     client.close()
+
+
+@pytest.mark.parametrize("status", [200, 400, 416, 501])
+async def test_a_server_without_ranges_at_the_end_is_asked_for_the_first_byte(
+    heedless: Any, status: int
+) -> None:
+    url, handler = heedless
+    handler.at_end = status
+    client, ends = Client(), dict.fromkeys([url])
+    found, failures = await client.describe_all([url], 20, ends)
+    client.close()
+    assert (found[0].nbytes, failures, ends) == (len(handler.data), {}, {url: None})
 
 
 async def test_objects_beyond_the_first_few_have_no_guard(served: Served) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from aioloader import AsyncDataLoader, DataLoader, ParquetDataset
+from aioloader.errors import ObjectChangedError
 from tests.aioloader.datasets.parquet_files import images, write
 from tests.aioloader.remote.conftest import ServedFolder, assert_same
+from tests.servers.faults import Rule
 
 pytestmark = pytest.mark.remote
 
@@ -96,7 +98,9 @@ def test_only_footers_and_the_columns_are_requested(files: Files) -> None:
 
 
 def test_footers_are_fetched_once_and_labels_alone(files: Files) -> None:
+    files.proxy.behave(Rule("truncate", attempts=1, limit=1, after=0.5))
     assert len(ParquetDataset(files.proxied)) == COUNT
+    assert {span for _, _, span in files.proxy.log()} == {"bytes=-65536"}  # the versions, too
     files.proxy.restart()
     again = ParquetDataset(files.proxied, crop_index=None)
     assert len(again) == COUNT
@@ -104,3 +108,11 @@ def test_footers_are_fetched_once_and_labels_alone(files: Files) -> None:
     files.proxy.restart()
     assert again.labels().tolist() == list(range(COUNT))
     assert files.proxy.counts().nbytes < 10_000
+
+
+def test_a_file_that_changes_after_its_footer_was_read_is_an_error(files: Files) -> None:
+    dataset = ParquetDataset(files.urls[0], crop_index=None)
+    write(files.paths[0], {"label": list(range(30)), "image": images(range(30))})
+    assert len(dataset) == 30
+    with pytest.raises(ObjectChangedError):
+        dataset[0]

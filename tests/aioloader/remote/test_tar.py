@@ -16,6 +16,7 @@ from aioloader.errors import ObjectChangedError, SampleFormatError
 from aioloader.formats.tar import index as tar_index
 from aioloader.storage.remote import opening
 from aioloader.storage.remote.opening import describe
+from aioloader.storage.remote.stores import Stores
 from tests.aioloader.datasets.tars import members_of, photo, write_tar
 from tests.aioloader.datasets.test_tar_lists import write_idx, write_json
 from tests.aioloader.remote.conftest import Served, assert_same
@@ -137,6 +138,40 @@ def test_a_tar_of_small_members_is_fetched_once(served: Served, whole: None, cac
         assert bool(fetched(tar)) is bool(times and cache is None)
 
 
+def test_the_first_bytes_are_requested_while_an_index_is_searched(
+    tar: Served, whole: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, span = tar_index.members_of_lists, f"bytes=0-{tar.path.stat().st_size - 1}"
+
+    def search_late(*args: Any) -> Any:
+        while span not in {span for _, _, span in tar.proxy.log()}:
+            pass
+        return search(*args)
+
+    monkeypatch.setattr(tar_index, "members_of_lists", search_late)
+    assert len(TarDataset(tar.proxied)) == 40
+
+
+def test_the_first_bytes_of_tars_with_an_index_are_requested_once(served: Served, whole: None) -> None:
+    tars = [write_tar(served.path.with_name(f"{n}.tar"), photographs(30 + n, "bin")) for n in range(4)]
+    for path in tars:
+        write_idx(path)
+    urls = [served.proxied.replace(served.path.name, path.name) for path in tars]
+    with aioloader.DataLoader(TarDataset(urls, fields=("bin", "cls")), 4, executor="inline") as loader:
+        assert sum(len(batch["cls"]) for batch in loader) == 126
+    assert sum(span == "bytes=0-1048575" for _, _, span in served.proxy.log()) <= 1
+
+
+def test_connections_are_kept_until_the_samples_were_read(tar: Served, leftovers: object) -> None:
+    dataset = TarDataset(tar.url)
+    assert dataset._held is not None
+    stores = Stores()
+    assert stores.find(tar.url)[0] is dataset._held.connections
+    stores.close()
+    assert len(epoch(dataset)) == 10
+    assert dataset._held.connections is None
+
+
 def test_a_tar_without_room_in_memory_is_read_whole_and_fetched_again(
     served: Served, whole: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +253,8 @@ def test_an_index_of_another_program_saves_the_scan(
     tar = serve(served, photographs(60))
     write(tar.path)
     here = tar_index.scan_tar(str(tar.path), None).arrays
-    monkeypatch.setattr(tar_index, "tar_members", None)
+    monkeypatch.setattr(tar_index, "follow", None)
+    monkeypatch.setattr(tar_index, "_scan_in_order", None)
     tar.proxy.restart()
     found = tar_index.tar_samples(tar.proxied, describe(tar.proxied))._asdict()
     assert all((found[name] == here[name]).all() for name in here)
