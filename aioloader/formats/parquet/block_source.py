@@ -16,7 +16,7 @@ from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import ReadPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioloader.formats.parquet.block import Block, Selection
     from aioloader.formats.parquet.row_groups import RowGroupReader
@@ -245,6 +245,8 @@ class BlockByteSource(ByteSource):
         # Separate, so that no copy waits for loads.
         self._copying: Threads | None = None
         self._ahead = AnnouncedBlocks(limit_nbytes // _ANNOUNCED_SHARE)
+        # What is announced before the blocks of the first batch are loaded waits for them; None afterwards.
+        self._held_back: list[Spans] | None = []
         self._closed = False
 
     def set_timeout(self, seconds: float) -> None:
@@ -272,6 +274,7 @@ class BlockByteSource(ByteSource):
             batch.blocks if batch.detach else [each for each in batch.blocks if not self._take(batch, each)]
         )
         if not missing:
+            self._load_held_back(batch.blocks)
             return batch.plan()
         threads = self._started()
 
@@ -284,6 +287,8 @@ class BlockByteSource(ByteSource):
                     tasks.start_soon(load, number)
         except BaseExceptionGroup as group:
             raise single(group) from None
+        finally:
+            self._load_held_back(batch.blocks)
         return batch.plan()
 
     def plan_blocking(self, spans: Spans) -> ReadPlan:
@@ -327,10 +332,22 @@ class BlockByteSource(ByteSource):
 
     def announce(self, spans: Spans) -> None:
         """Begin to load the blocks of spans that will be planned soon, as far as there is room for them."""
+        if self._held_back is not None:
+            self._held_back.append(spans)
+        else:
+            self._announce(spans, ())
+
+    def _load_held_back(self, planned: Sequence[int]) -> None:
+        """Announce what was held back, except of the blocks of the batch that was planned."""
+        held_back, self._held_back = self._held_back, None
+        for spans in held_back or ():
+            self._announce(spans, planned)
+
+    def _announce(self, spans: Spans, planned: Sequence[int]) -> None:
         if self._closed:
             return
         for number in dict.fromkeys(spans.file.tolist()):
-            if self.cache.holds(number) or number in self._ahead:
+            if number in planned or self.cache.holds(number) or number in self._ahead:
                 continue
             if not self._ahead.add(number, self._reader.nbytes(number)):
                 return

@@ -204,6 +204,7 @@ async def test_announced_blocks_are_loaded_before_they_are_planned(leftovers: ob
     reader = Reader()
 
     blocks = source(reader)
+    await blocks.plan(wanted())
     blocks.announce(wanted((1, 0), (1, 5), (2, 0), (3, 0), (0, 0)))  # room for two, a quarter of the limit
     with anyio.fail_after(60):
         while not (blocks.cache.peek(1) and blocks.cache.peek(2)):
@@ -228,6 +229,7 @@ async def test_a_batch_does_not_wait_behind_blocks_that_are_loaded_ahead(leftove
     reader.go.clear()
     reader.slow = {0}
     blocks = source(reader, limit_nbytes=10_000)
+    await blocks.plan(wanted())
     blocks.announce(wanted((0, 0), (1, 0), (2, 0)))
     with anyio.fail_after(60):
         while not reader.loaded:
@@ -237,6 +239,27 @@ async def test_a_batch_does_not_wait_behind_blocks_that_are_loaded_ahead(leftove
         reader.go.set()
         while not blocks.cache.peek(2):
             await anyio.sleep(0.001)
+    blocks.close()
+
+
+@on_both_loops
+async def test_no_block_is_loaded_ahead_before_those_of_the_first_batch(leftovers: object) -> None:
+    reader = Reader()
+    reader.go.clear()
+    reader.slow = {4}
+    blocks = source(reader, limit_nbytes=10_000)
+    blocks.announce(wanted((5, 0), (4, 0)))
+    blocks.announce(wanted((2, 0)))
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(blocks.plan, wanted((4, 0), (5, 0)))
+            while not blocks.cache.peek(5):
+                await anyio.sleep(0.001)
+            assert set(reader.loaded) == {4, 5}
+            reader.go.set()
+        while not blocks.cache.peek(2):
+            await anyio.sleep(0.001)
+    assert sorted(reader.loaded) == [2, 4, 5]
     blocks.close()
 
 
