@@ -266,6 +266,15 @@ async def test_a_slow_image_holds_no_other() -> None:
         gate.open()
 
 
+@on_both_loops
+async def test_large_images_between_small_ones_are_made() -> None:
+    refs = [numbered(n, side=300 if n % 5 == 4 else 1) for n in range(40)]
+    async with service_of() as service:
+        await service.gather(refs[:4])  # so short that small images share a chunk
+        with anyio.fail_after(30):
+            assert [number_of(image) for image in await service.gather(refs)] == list(range(40))
+
+
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from tests.cases import with_cases
 
 def tiff(orientation, order="<", kind=3, count=1, before=1):
     """Return a TIFF structure with `before` other entries before the orientation."""
-    entries = b"".join(struct.pack(order + "HHII", 0x0100 + n, 4, 1, 7) for n in range(before))
+    entries = b"".join(struct.pack(order + "HHII", 0x0200 + n, 4, 1, 7) for n in range(before))
     value = struct.pack(
         order + {1: "B3x", 3: "HH", 4: "I"}[kind], *([orientation, 0][: 2 if kind == 3 else 1])
     )
@@ -32,6 +32,7 @@ def tiff(orientation, order="<", kind=3, count=1, before=1):
 def test_orientation_is_found(order, kind, orientation):
     data = b"prefix" + tiff(orientation, order, kind)
     assert read_orientation(data, 6) == orientation
+    assert read_orientation(tiff(orientation, order, kind, before=511)) == orientation
     assert read_orientation(b"Exif\0\0" * 8 + data[6:]) == orientation
     assert read_orientation(b"Exif\0\0" * 9 + data[6:]) is None
 
@@ -45,6 +46,8 @@ def test_orientation_is_found(order, kind, orientation):
         pytest.param(tiff(6, count=2), id="two-values"),
         pytest.param(b"XX*\0" + tiff(6)[4:], id="no-byte-order"),
         pytest.param(tiff(6)[:20], id="cut-off"),
+        pytest.param(tiff(6, before=512), id="behind-the-entries-that-are-read"),
+        pytest.param(tiff(6, before=12)[:8] + b"\x0c" + tiff(6, before=12)[9:], id="behind-the-table"),
         pytest.param(b"II*\0\xff\xff\xff\xff" + tiff(6)[8:], id="table-outside"),
         pytest.param(b"II*\0\0\0\0\0" + tiff(6)[8:], id="table-in-the-mark"),
     ],
