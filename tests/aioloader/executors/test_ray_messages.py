@@ -2,11 +2,13 @@
 
 import pickle
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from aioloader import DataLoader, ImageRecordDataset, RecordFileDataset, SampleError, SimpleDataset
+from aioloader.executors import RayExecutor
 from aioloader.executors.process.child import pickled_program
 from aioloader.executors.ray.worker import RayWorker, pack_request, write_rows
 from aioloader.foundation.types import ChunkResult
@@ -105,3 +107,10 @@ def test_what_a_batchify_function_raises_is_the_error_of_its_batch():
     with DataLoader(Numbers(30), 6, executor=ByValue(), batchify_fn=refuse) as loader:
         with pytest.raises(ZeroDivisionError, match="no batch today"):
             next(iter(loader))
+
+
+@with_cases(("num_cpus", "workers"), [(1, 7), (2, 3), (0, 7), (16, 1)])
+def test_there_are_as_many_actors_as_free_processors_allow(monkeypatch, num_cpus, workers):
+    ray = SimpleNamespace(available_resources=lambda: {"CPU": 7.0})
+    monkeypatch.setattr("aioloader.executors.ray.executor.ray_in_use", lambda: ray)
+    assert RayExecutor(num_cpus=num_cpus).workers == workers
