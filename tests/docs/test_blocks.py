@@ -27,14 +27,11 @@ from tests.cases import with_cases
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
 from tests.docs.worlds import WITH_FILES, WORDS, after, lay
 
-LANGUAGES = {"python", "py", "sh", "console", "text", "diff"}
-"""Languages of fences; "py" is Python that does not run, of a page in `NOT_A_PROGRAM`, "diff" one of `DIFFS`."""
+LANGUAGES = {"python", "sh", "console", "text", "diff"}
+"""Languages of fences; "diff" is one of `DIFFS`."""
 
-DIFFS = {"from-torch.md": "tests/aioloader/interop/test_guides.py"}
+DIFFS = {"torch.md": "tests/aioloader/interop/test_guides.py"}
 """Pages that show changes of a program, and the test that runs it before and after them."""
-
-NOT_A_PROGRAM = {"torch.md": "lines for a model that the reader has"}
-"""Pages with blocks of Python that are parsed only, with the reason."""
 
 NOT_RUN = {
     "pip install": "installing: .ci/run does it, with the wheel and with every extra",
@@ -58,11 +55,9 @@ RUN_ALL_THE_SAME = ("aioloader view train.rec --export",)
 
 ELSEWHERE = {
     "end-to-end.md": "tests/aioloader/interop/test_end_to_end.py",
-    "insightface.md": "tests/aioloader/interop/test_insightface_guide.py",
-    "jax.md": "tests/aioloader/interop/test_guides.py",
-    "ray.md": "tests/aioloader/interop/test_guides.py",
+    "jax-and-ray.md": "tests/aioloader/interop/test_guides.py",
+    "migrating-from-mxnet.md": "tests/aioloader/interop/test_insightface_guide.py",
     "remote.md": "tests/aioloader/remote/test_guide.py",
-    "torch.md": "tests/aioloader/interop/test_guides.py",
 }
 """Pages whose Python blocks another test runs, because it checks their results."""
 
@@ -89,7 +84,7 @@ OPTIONAL = {
     "tqdm",
 }
 
-NEEDED_THROUGHOUT = {"tutorial-torch.md": frozenset({"torch"})}
+NEEDED_THROUGHOUT = {"torch.md": frozenset({"torch"})}
 """Pages whose Python blocks are one program that needs a package, which only the first block imports."""
 
 
@@ -148,8 +143,7 @@ def _cases() -> list[Any]:
 def test_every_block_names_its_language_and_parses(page: str) -> None:
     for block in blocks(page):
         assert block.language in LANGUAGES, f"{block.place}: one of {sorted(LANGUAGES)}"
-        assert block.language != "py" or page in NOT_A_PROGRAM, f"{block.place}: it is to run"
-        if block.language in ("python", "py"):
+        if block.language == "python":
             ast.parse(block.code, block.place)
         assert block.language != "diff" or page in DIFFS, f"{block.place}: no test runs it"
 
@@ -188,8 +182,6 @@ def test_what_does_not_run_here_is_still_in_the_pages() -> None:
     ]
     for begin in (*NOT_RUN, *EXIT_CODES, *RUN_ALL_THE_SAME):
         assert [text for text in every if f"{text} ".startswith(f"{begin} ")], f"no page has {begin!r}"
-    for page in NOT_A_PROGRAM:
-        assert blocks(page, "py"), f"every block of {page} runs"
     for page, path in ELSEWHERE.items():
         assert blocks(page, "python"), f"{page} has nothing to run"
         assert page in (ROOT / path).read_text(encoding="utf-8"), f"{path} does not run {page}"
@@ -203,7 +195,7 @@ def test_what_does_not_run_here_is_still_in_the_pages() -> None:
 
 
 def test_pages_that_tests_name_are_there() -> None:
-    named = {*NOT_A_PROGRAM, *ELSEWHERE, *DIFFS, *NEEDED_THROUGHOUT, *QUICK, *WORDS, *WITH_FILES}
+    named = {*ELSEWHERE, *DIFFS, *NEEDED_THROUGHOUT, *QUICK, *WORDS, *WITH_FILES}
     assert named - PAGES.keys() == set()
 
 
@@ -225,7 +217,6 @@ def world(
     monkeypatch.setenv("AIOLOADER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("MXNET_HOME", str(place / "mxnet"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setitem(sys.modules, "mxnet", None)  # entries of a page are removed again
     case: Case = request.getfixturevalue("case")
     return {"__name__": "guide", **lay(case.page, place, photo_rec, photo_folder)}
 

@@ -25,6 +25,7 @@ WORDS = {
     "README.md": {"size=224": "size=32"},
     # Queried, as by a Prometheus server, at any free port.
     "diagnosis.md": {
+        "aioloader doctor": "aioloader doctor --seconds 0",
         "start_http_server(8000)": "start_http_server(0)",
         "server.shutdown() ": "import urllib.request\n"
         "url = f'http://localhost:{server.server_port}/metrics'\n"
@@ -42,8 +43,7 @@ WORDS = {
     },
     "images-on-demand.md": {"draw photos": "draw photos --count 16"},
     "index.md": {"draw photos": "draw photos --count 16"},
-    "tutorial-torch.md": {"stop_after=8": "stop_after=3"},
-    "doctor.md": {"aioloader doctor": "aioloader doctor --seconds 0"},
+    "torch.md": {"stop_after=8": "stop_after=3"},
 }
 """Words of a page's blocks that a reader replaces, and their replacements here."""
 
@@ -381,18 +381,18 @@ _WORLDS: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
     "README.md": _readme,
     "caching.md": _caching,
     "formats.md": _formats,
-    "insightface.md": _insightface,
+    "migrating-from-mxnet.md": _insightface,
     "packing.md": _packing,
     "sampling.md": _sampling,
     "scaling.md": _scaling,
     "recipes.md": _recipes,
     "tools.md": _tools,
     "batches.md": _batches,
-    **dict.fromkeys(("executors.md", "from-torch.md", "leases.md", "path.md"), _photos),
+    **dict.fromkeys(("executors.md", "leases.md", "path.md", "torch.md"), _photos),
     "your-data.md": _your_data,
     "custom.md": _photos,
-    **dict.fromkeys(("tutorial-script.md", "tutorial-torch.md"), _photos),
-    "failure.md": _photos,
+    "tutorial-script.md": _photos,
+    "troubleshooting.md": _photos,
 }
 _AFTER: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": _after_readme,

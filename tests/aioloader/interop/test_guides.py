@@ -1,4 +1,4 @@
-"""Tests that run the guides to torch and Ray unchanged, block after block, and the program that a guide names."""
+"""Tests that run the guides to JAX and Ray unchanged, block after block, and the programs that guides show or name."""
 
 import os
 import re
@@ -32,13 +32,14 @@ def run(*arguments, **variables):
 
 @pytest.fixture
 def guide(photo_rec, tmp_path, monkeypatch):
-    """Return `guide(name)`: writes a program of a page's Python blocks to the working directory, next to its data."""
+    """Return `guide(name)`: writes a program of the Python blocks of a section, next to its data."""
     monkeypatch.chdir(tmp_path)
     for path in (photo_rec, photo_rec.with_suffix(".idx")):
         shutil.copy(path, f"train{path.suffix}")
 
     def make(name):
-        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "jax-and-ray.md").read_text(encoding="utf-8")
+        text = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         assert len(blocks) > 1
         program = tmp_path / "guide.py"
@@ -48,18 +49,12 @@ def guide(photo_rec, tmp_path, monkeypatch):
     return make
 
 
-@pytest.mark.torch
-def test_the_guide_to_torch(guide):
-    pytest.importorskip("torch")
-    run(guide("torch.md"))
-
-
 @pytest.fixture
 def changed_script(tmp_path, monkeypatch):
-    """Return `changed_script(sign)`: writes the script of the guide from torch as it is before ("-") or after ("+")."""
+    """Return `changed_script(sign)`: writes the script of the guide to torch as it is before ("-") or after ("+")."""
     monkeypatch.chdir(tmp_path)
     draw_folder("photos", count=24, classes=3)
-    text = (ROOT / "docs" / "from-torch.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
     (diff,) = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
     def make(sign):
@@ -105,7 +100,7 @@ def test_the_script_before_its_move_from_torch(changed_script):
 @pytest.mark.jax
 def test_the_guide_to_jax(guide):
     pytest.importorskip("jax")
-    run(guide("jax.md"))
+    run(guide("JAX"))
 
 
 @pytest.mark.ray
@@ -113,7 +108,7 @@ def test_the_guide_to_jax(guide):
 def test_the_guide_to_ray(guide):
     # Workers have the working directory in which their cluster was started, which holds the data.
     with local_cluster() as cluster:
-        run(guide("ray.md"), RAY_ADDRESS=cluster.address)
+        run(guide("Ray"), RAY_ADDRESS=cluster.address)
 
 
 @pytest.mark.ray

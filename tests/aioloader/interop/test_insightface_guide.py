@@ -63,9 +63,9 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_script_of_the_guide(faces: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "faces").symlink_to(faces)
-    text = (ROOT / "docs" / "insightface.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "migrating-from-mxnet.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     # The results of each block are checked after it.
     told = f"""
 assert (len(faces), faces.num_classes, faces.image_size, label) == ({IMAGES}, {IDENTITIES}, (112, 112), 0)
@@ -92,7 +92,7 @@ assert len(rare_left_out) == len(often) == len(faces)
 assert images.shape == (64, 3, 112, 112) and images.dtype == "float32" and same.tolist() == [True] * 32
 """
     program = tmp_path / "guide.py"
-    checks = [told, "", swapped, own, sampled, checked]
+    checks = ["", "", told, swapped, own, sampled, checked]
     program.write_text("\n".join(part for pair in zip(blocks, checks, strict=True) for part in pair))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "AIOLOADER_CACHE_DIR": str(tmp_path / "cache")}
     environment["OMP_NUM_THREADS"] = "1"  # more workers do not speed up collating
