@@ -28,16 +28,19 @@ def prepare(folder: str) -> None:
 class Rank(resuming.Rank):
     """Rank with a dataset for each epoch."""
 
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        # The fewest that divide the batch and are divided by all worlds: the last samples of a split are left out.
+        self._splits = self.saved["num_splits"] if self.saved else 30 if self.world == 3 else 12
+
     def chosen(self, states: list[Any]) -> Any:
         return states[0][0], StreamingDataset.merge_state_dicts([state for _, state in states])
 
     def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
         torch.manual_seed(7)
-        # The fewest that divide the batch and are divided by all worlds: the last samples of a split are left out.
-        splits = 30 if self.world == 3 else 12
         self._dataset = StreamingDataset(
             lancedb.connect(self.folder).open_table("numbers"),
-            num_splits=splits if saved is None else saved["num_splits"],
+            num_splits=self._splits,
             shuffle=True,
             shuffle_seed=7,
             epoch=self.epoch,

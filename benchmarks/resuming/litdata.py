@@ -1,8 +1,7 @@
 """LitData: StreamingDataset in a StreamingDataLoader, whose state other numbers of ranks and workers load.
 
 As "Pause, resume data streaming" of its README says (https://github.com/Lightning-AI/litData#pause-resume), with
-``drop_last``, which "Multi-GPU, Multi-Node" asks for (https://lightning.ai/docs/litdata/features/mulit-gpu-multi-node),
-or without.
+``drop_last``, which "Multi-GPU, Multi-Node" asks for (https://lightning.ai/docs/litdata/features/mulit-gpu-multi-node).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from benchmarks import resuming
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-VARIANTS = ("drop_last=True", "drop_last=False")
+VARIANTS = ("",)
 
 
 def prepare(folder: str) -> None:
@@ -48,7 +47,7 @@ class Rank(resuming.Rank):
         dataset = StreamingDataset(
             f"{self.folder}/chunks",
             shuffle=True,
-            drop_last=self.variant == VARIANTS[0],
+            drop_last=True,
             seed=7,
             transform=with_draw,
         )
