@@ -379,6 +379,11 @@ class ByteDataset(Generic[T_co]):
         """
         return None
 
+    @property
+    def index_limit(self) -> int:
+        """Return a number that is more than all indices that `shuffle_sampler` yields for all samples."""
+        return len(self)
+
 
 class PartialReads:
     """Finder of the parts of items that their samples need; one for each loader."""

@@ -35,7 +35,7 @@ GROUPS = {
     "native": {"aioloader._native"},  # compiled
     "errors": {"aioloader.errors"},
     "foundation": {"aioloader.foundation"},
-    "waiting": _of("aioloader.foundation", "concurrency stacks threads"),
+    "waiting": _of("aioloader.foundation", "concurrency threads"),
     "contracts": {"aioloader.abc", "aioloader.rng", "aioloader.foundation.foreign_generators"},
     "observability": {"aioloader.observability", "aioloader.explain", "aioloader.metrics"},
     "samplers": {"aioloader.samplers"},

@@ -35,8 +35,8 @@ from aioloader.crop_index.layout import (
 )
 from aioloader.crop_index.reader import CropIndex
 from aioloader.errors import CropIndexError, CropIndexWarning
-from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.decodes import NO_INDEX, NOT_IN_INDEX
+from aioloader.foundation.stacks import warn_caller
 from aioloader.storage.cache.unpacked import FileMaker
 from aioloader.storage.urls import beside, is_url, redact_url
 

@@ -34,8 +34,8 @@ from aioloader.crop_index.layout import (
     reasons_text,
 )
 from aioloader.errors import CropIndexBusyError, CropIndexWarning
-from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.native import absence, native
+from aioloader.foundation.stacks import warn_caller
 from aioloader.jpeg.crop_entry import HEAD, CropEntryError, EntryHead, check_entry, check_intact
 from aioloader.jpeg.crop_scan import build_entry
 from aioloader.jpeg.huffman import NotIndexableError

@@ -19,7 +19,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from aioloader.abc import ByteDataset, Decoder, FusedDecoder
 from aioloader.datasets.decoding import FusedImages
-from aioloader.datasets.joined import ItemDecoder, make_item
+from aioloader.datasets.joined import ItemChain, ItemDecoder
 from aioloader.datasets.resolve import resolve
 from aioloader.errors import IncompleteItemError
 from aioloader.foundation.decodes import KEPT, KEPT_SAMPLE, TO_KEEP, WHOLE
@@ -270,6 +270,12 @@ class KeptItems(ByteDataset[Any]):
         remap = self._resolved.remap if indices is None else self._items(indices)
         found: PositionalSampler | None = self._resolved.base.shuffle_sampler(remap)
         return found
+
+    @property
+    def index_limit(self) -> int:
+        theirs = self._in_bytes and self._resolved.remap is None
+        limit: int = self._resolved.base.index_limit if theirs else len(self)
+        return limit
 
 
 # -- which items they are ----------------------------------------------------------------------------------------------
@@ -776,7 +782,6 @@ class FusedKept(FusedDecoder[Any]):
     def __init__(self, decoder: KeptDecoder, stages: Sequence[Stage]) -> None:
         self._decoder = decoder
         self._file = decoder.file
-        self._base = decoder.base.fuse(decoder.stages)
         self._generators = _generators_of(decoder.base, decoder.stages)
         reader = LazyImageReader()
         taken: list[Any] = list(stages)
@@ -789,7 +794,10 @@ class FusedKept(FusedDecoder[Any]):
         # Code of the caller may write to what it gets, but for an image that stages of this package replace before.
         self._own = decoder.own or not all(stage.native for stage in stages)
         self._own_image = self._own and not (self._then and all(stage.looked for stage in self._then))
-        self._direct = decoder.base.fuse((*decoder.stages, *stages))
+        base, below = decoder.base, len(decoder.stages)
+        self._kept = ItemChain(base, base.fuse(decoder.stages), decoder.stages, below, self.leaves)
+        direct = base.fuse((*decoder.stages, *stages))
+        self._direct = ItemChain(base, direct, (*decoder.stages, *self._then), below, self.leaves)
 
     def __call__(
         self,
@@ -816,24 +824,15 @@ class FusedKept(FusedDecoder[Any]):
         if location.path is None and file is not None and file < len(self._decoder.paths):
             location = location._replace(path=self._decoder.paths[file])
         decoder = self._decoder
-        run = partial(
-            make_item,
-            decoder.base,
-            below=len(decoder.stages),
-            given=(data, own, location),
-            leaves=self.leaves,
-            rng=rng,
-            trace=trace,
-            file=file,
-        )
+        given = data, own, location
         if not self._file.adds(item):
-            return run(self._direct, (*decoder.stages, *self._then), out=out)
+            return self._direct.make(given, rng, out, trace, file)
 
         def make() -> Any:
             uncropped, trace.uncropped = trace.uncropped, 0
             try:
                 with watch_draws(rng, self._generators, decoder.name):
-                    return run(self._base, decoder.stages, out=None)
+                    return self._kept.make(given, rng, None, trace, file)
             finally:
                 if trace.uncropped:
                     trace.decodes[WHOLE][TO_KEEP] += trace.uncropped

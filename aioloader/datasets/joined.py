@@ -186,20 +186,22 @@ class FusedParts(FusedDecoder[Any]):
     def __init__(self, joined: JoinedDecoder, stages: Sequence[aioloader.abc.Stage]) -> None:
         self._numbers = joined.numbers
         self._parts = joined.parts
-        self._fused: list[FusedDecoder[Any] | None] = []
-        for part in joined.parts:
-            all_stages = (*part.stages, *stages)
-            self._fused.append(part.decoder.fuse(all_stages))
+        fused = [part.decoder.fuse((*part.stages, *stages)) for part in joined.parts]
         self.stages = max(
             (
-                0 if fused is None else max(0, fused.stages - len(part.stages))
-                for part, fused in zip(joined.parts, self._fused, strict=True)
+                0 if each is None else max(0, each.stages - len(part.stages))
+                for part, each in zip(joined.parts, fused, strict=True)
             ),
             default=0,
         )
-        self._then = tuple(stages[: self.stages])
-        arrays = {1 if fused is None else fused.leaves for fused in self._fused}
+        arrays = {1 if each is None else each.leaves for each in fused}
         self.leaves = arrays.pop() if len(arrays) == 1 else 1
+        self._chains = [
+            ItemChain(
+                part.decoder, each, (*part.stages, *stages[: self.stages]), len(part.stages), self.leaves
+            )
+            for part, each in zip(joined.parts, fused, strict=True)
+        ]
 
     def __call__(
         self,
@@ -216,74 +218,71 @@ class FusedParts(FusedDecoder[Any]):
             place, number = int(extra["part"]), None
         else:
             place, number = self._numbers.locate(file)
-        part, fused = self._parts[place], self._fused[place]
+        part = self._parts[place]
         if number is not None:
             location = part.located(location, number)
-        return make_item(
-            part.decoder,
-            fused,
-            (*part.stages, *self._then),
-            len(part.stages),
-            (data, part.extra(extra), location),
-            leaves=self.leaves,
-            rng=rng,
-            out=out,
-            trace=trace,
-            file=number,
-        )
+        return self._chains[place].make((data, part.extra(extra), location), rng, out, trace, number)
 
 
-def make_item(
-    decoder: Decoder[Any],
-    fused: FusedDecoder[Any] | None,
-    stages: Sequence[aioloader.abc.Stage],
-    below: int,
-    given: tuple[memoryview, Any, ItemLocation],
-    *,
-    leaves: int,
-    rng: Rng,
-    out: Array | list[Array] | None,
-    trace: StageTimer,
-    file: int | None,
-) -> Any:
-    """Return an item as its dataset makes it, with stages applied.
+@dataclass(frozen=True)
+class ItemChain:
+    """The way of an item from its bytes through the stages of its dataset and some of the loader.
 
-    Args:
+    Attributes:
         decoder: of the dataset.
         fused: the decoder with some of the stages; None if it cannot be fused.
         stages: those of the dataset, and some of the loader.
         below: how many of them are those of the dataset, whose time is a part of decoding.
-        given: see `Decoder`.
         leaves: number of arrays that an image has to become to be written to `out`.
-        rng, out, trace, file: see `FusedDecoder`.
     """
-    spent, trace.transforms = trace.transforms, [0.0] * (below + len(trace.transforms))
-    try:
-        if fused is None:
-            begin = perf_counter()
-            token = current_rng.set(rng)
-            try:
-                sample = decoder(*given)
-            finally:
-                current_rng.reset(token)
-            trace.decode_s += perf_counter() - begin
-            done = 0
-        else:
-            done = fused.stages
-            row = out if done == len(stages) and fused.leaves == leaves else None
-            sample = fused(*given, rng=rng, out=row, trace=trace, file=file)
-        for stage in stages[done:]:
-            begin = perf_counter()
-            trace.stage = f"transform:{stage.name}"
-            sample = stage.apply(sample, rng)
-            trace.transforms[done] += perf_counter() - begin
-            done += 1
-    finally:
-        own, trace.transforms = trace.transforms, spent
-        trace.decode_s += sum(own[:below])
-        for step, seconds in enumerate(own[below:]):
-            spent[step] += seconds
-    return sample
+
+    decoder: Decoder[Any]
+    fused: FusedDecoder[Any] | None
+    stages: Sequence[aioloader.abc.Stage]
+    below: int
+    leaves: int
+
+    def make(
+        self,
+        given: tuple[memoryview, Any, ItemLocation],
+        rng: Rng,
+        out: Array | list[Array] | None,
+        trace: StageTimer,
+        file: int | None,
+    ) -> Any:
+        """Return an item as its dataset makes it, with the stages applied.
+
+        Args:
+            given: see `Decoder`.
+            rng, out, trace, file: see `FusedDecoder`.
+        """
+        spent, trace.transforms = trace.transforms, [0.0] * (self.below + len(trace.transforms))
+        done = 0
+        try:
+            if self.fused is None:
+                begin = perf_counter()
+                token = current_rng.set(rng)
+                try:
+                    sample = self.decoder(*given)
+                finally:
+                    current_rng.reset(token)
+                trace.decode_s += perf_counter() - begin
+            else:
+                done = self.fused.stages
+                row = out if done == len(self.stages) and self.fused.leaves == self.leaves else None
+                sample = self.fused(*given, rng=rng, out=row, trace=trace, file=file)
+            for stage in self.stages[done:]:
+                begin = perf_counter()
+                trace.stage = f"transform:{stage.name}"
+                sample = stage.apply(sample, rng)
+                trace.transforms[done] += perf_counter() - begin
+                done += 1
+        finally:
+            own, trace.transforms = trace.transforms, spent
+            trace.decode_s += sum(own[: self.below])
+            for step, seconds in enumerate(own[self.below :]):
+                spent[step] += seconds
+        return sample
 
 
 def common_decoder(decoders: Sequence[Decoder[Any]]) -> Decoder[Any] | None:

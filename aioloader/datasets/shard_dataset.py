@@ -20,7 +20,6 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.growing_tables import GrowingTables
 from aioloader.datasets.shard_tables import NAMED, ShardTable, ShardTables, first_indices
 from aioloader.errors import LoaderError, SampleFormatError
-from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.host_limits import usable_memory
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.protocols import redefinable
@@ -29,6 +28,7 @@ from aioloader.foundation.validation import at_least
 from aioloader.sample_index import ScanProgress, cached_index
 from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.storage.urls import is_hub, is_url, redact_url
+from aioloader.transforms.formats import refuse_pointer
 from recordio.errors import ShortReadError
 
 if TYPE_CHECKING:
@@ -203,6 +203,11 @@ class ShardDataset(FileDataset):
         return BlockShuffleSampler(
             np.unique(shards, return_counts=True)[1], self._shuffle_shards, indices=places
         )
+
+    @property
+    def index_limit(self) -> int:
+        order = self.shuffle_sampler(None)
+        return len(self) if order is None else order.index_limit
 
     def open_tables(self) -> Iterator[ShardTable]:
         """Yield the tables of the shards in order, as they are opened; several are opened at a time.

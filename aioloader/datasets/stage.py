@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.validation import accepts_rng, is_async
 from aioloader.rng import current_rng
 from aioloader.transforms.base import advise, bind, is_native, moves_pixels, name_of

@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from aioloader.formats.base import folder_of_part, format_of_name
-from aioloader.foundation.git_lfs import LFS_ADVICE, LFS_POINTER, LFS_TEXT
+from aioloader.transforms.formats import LFS_ADVICE, LFS_POINTER, LFS_TEXT
 
 _IMAGES = (
     ".jpg .jpeg .jpe .jfif .png .apng .webp .bmp .dib .gif .tif .tiff .pbm .pgm .ppm .pnm .jp2 .j2k .j2c .jpc .jpf "

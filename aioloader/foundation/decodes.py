@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from aioloader.errors import CropIndexWarning
-from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.error_log import add_note
+from aioloader.foundation.stacks import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ import os
 import threading
 
 from aioloader.errors import ForkRefusedError, ForkWarning
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 
 # Trio renames a thread while a function runs in it.
 _HARMLESS = ("aioloader-", "Trio thread ")

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.executors.owners import check_executor
+from aioloader.executors.factory import check_executor
 from aioloader.executors.process.executor import WorkerPool
 from aioloader.foundation.dealing import check_shard, rank_and_world
 from aioloader.foundation.host_limits import available_cores

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aioloader.errors import MissingPackageError, OutputError
-from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.pytree import flatten, map_leaves
+from aioloader.foundation.stacks import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,8 @@ import numpy as np
 from aioloader.datasets.iterable import IterableDataset
 from aioloader.datasets.resolve import fingerprint, resolve, shuffle_sampler
 from aioloader.errors import NotResumableError, ReceiptError, UnevenStepsWarning
-from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.dealing import steps_of
+from aioloader.foundation.stacks import warn_caller
 from aioloader.loader.checkpoint import EpochCursor, checked_epoch, read_state, write_state
 from aioloader.pipeline.iterable_plan import IterablePlan
 from aioloader.pipeline.plan import (
@@ -44,7 +44,6 @@ from aioloader.samplers.basic import (
     is_positional,
     order_fingerprint,
 )
-from aioloader.samplers.blocks import BlockShuffleSampler
 from aioloader.samplers.dealt import RankBatchSampler, shard_of, whole_epoch
 from aioloader.samplers.epoch_order import ORDER_VERSION
 
@@ -250,8 +249,10 @@ class EpochPlanner:
     @property
     def index_limit(self) -> int:
         """Return a number that is more than all indices of the sampler; not with a batch sampler of the caller's."""
-        if self.options.shuffle and isinstance(self.sampler, BlockShuffleSampler):
-            return self.sampler.index_limit
+        resolved = resolve(self._dataset)
+        if self.options.shuffle and resolved.base_kind == "bytes" and resolved.remap is None:
+            limit: int = resolved.base.index_limit
+            return limit
         return self.length
 
     @cached_property

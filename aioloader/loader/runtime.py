@@ -17,9 +17,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import LoaderClosedError, SampleError, ThreadStartError
-from aioloader.foundation.caller import DeferredWarnings
 from aioloader.foundation.forks import ForkGuard
 from aioloader.foundation.opening import Opening, current_opening
+from aioloader.foundation.stacks import DeferredWarnings
 from aioloader.foundation.thread_start import start
 from aioloader.foundation.threads import Threads
 from aioloader.loader.epoch_iterator import Epoch

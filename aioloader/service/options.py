@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import MissingPackageError
-from aioloader.executors.owners import check_executor
+from aioloader.executors.factory import check_executor
 from aioloader.foundation.host_limits import available_cores
 from aioloader.foundation.validation import at_least, file_path, one_of
 from aioloader.loader.options import OUTPUTS

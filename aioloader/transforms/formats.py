@@ -1,4 +1,4 @@
-"""Headers of images, format, height, width and orientation, and numbers of their frames.
+"""Headers of images, format, height, width and orientation, numbers of their frames, and pointers in place of files.
 
 Rule: nothing is decoded and nothing allocated; every read is checked against the length of the data, every loop moves
 forward, and makes no more steps than `most_steps`. JPEG: segments up to the frame header (ITU T.81, B.2.2), and
@@ -10,15 +10,28 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioloader.errors import DecodeError
-from aioloader.foundation.git_lfs import LFS_ADVICE, LFS_POINTER, LFS_TEXT
+from aioloader.errors import DecodeError, UnknownFormatError
 from aioloader.jpeg.frame import APP1, EXIF, XMP, find_orientation, read_orientation
 from aioloader.transforms.raw import RAW_MAGIC, read_raw_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+LFS_POINTER = b"version https://git-lfs"
+"""First bytes of a pointer."""
+LFS_TEXT = "a pointer of Git LFS in place of the file"
+LFS_ADVICE = "`git lfs pull` in its folder downloads it"
+
+
+def refuse_pointer(path: str) -> None:
+    """Raise UnknownFormatError if a local file is a pointer; called where it has turned out to be damaged."""
+    with suppress(OSError), open(path, "rb") as file:
+        if file.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise UnknownFormatError(path, LFS_TEXT, advice=LFS_ADVICE)
 
 
 # The first characters of JPEG, PNG, GIF, WebP, TIFF and BMP files. Nothing is tried twice: spaces, which both parts

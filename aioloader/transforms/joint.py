@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.transforms.base import Transform, as_transform, bind, check_image, keeps_places, moves_pixels
 from aioloader.transforms.boxes.base import (
     BOXES,

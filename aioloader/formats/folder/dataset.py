@@ -17,7 +17,7 @@ from aioloader.datasets.stage import stage_of_argument
 from aioloader.errors import AmbiguousPathError
 from aioloader.formats.image_files import OWN, ImageFiles, checked_synsets, find_images
 from aioloader.formats.opening import of_several_splits
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.foundation.validation import advises
 from aioloader.storage.urls import is_url, join, path_of, redact_url

@@ -30,7 +30,7 @@ from aioloader.formats.insightface.layout import (
 )
 from aioloader.formats.recordio.dataset import ImageRecordDataset, RecordTable, RecordTables
 from aioloader.formats.recordio.heads import read_heads
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.validation import advises
 from aioloader.storage.urls import beside, is_url, join, path_of, sibling, suffix_of
 from recordio import IndexNotFoundError, RecordFileNotFoundError, extract, unpack

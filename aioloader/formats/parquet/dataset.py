@@ -21,18 +21,19 @@ from aioloader.formats.parquet.block import Column, ColumnKind, common_column, s
 from aioloader.formats.parquet.block_source import BlockByteSource
 from aioloader.formats.parquet.footer import (
     STORED,
+    BlockTable,
     ParquetFooter,
     ParquetTable,
     class_names,
     features_of,
     image_columns,
+    lay_out_blocks,
     open_parquet_table,
 )
 from aioloader.formats.parquet.row_groups import RowGroupReader, check_parquet
-from aioloader.formats.parquet.table import BlockTable, lay_out_blocks
-from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.host_limits import usable_memory
 from aioloader.foundation.opening import in_this_opening
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.types import WHOLE_FILE, Array, IntArray, ItemLocation, Spans
 from aioloader.foundation.validation import advises, at_least, parse_nbytes
 from aioloader.samplers.blocks import BlockShuffleSampler

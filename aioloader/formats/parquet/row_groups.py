@@ -19,17 +19,18 @@ from aioloader.formats.parquet.arrow_columns import column_bytes, missing_files
 from aioloader.formats.parquet.block import NULL, Block, ColumnBytes
 from aioloader.formats.parquet.footer import (
     DECODED,
+    LARGEST_GROUP_NBYTES,
     OFFSET,
     STORED,
     VALUES,
     features_of,
     image_columns,
+    lay_out_blocks,
     load_pyarrow,
     open_bytes,
     read_footer,
 )
 from aioloader.formats.parquet.pages import PageSizes, RangeFile, chunk_sizes, read_header
-from aioloader.formats.parquet.table import LARGEST_GROUP_NBYTES, lay_out_blocks
 from aioloader.foundation.lru_cache import LRUCache
 from aioloader.foundation.types import Spans
 from aioloader.storage.urls import is_url, redact_url
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 
     from aioloader.abc import ByteSource
     from aioloader.formats.parquet.block import Column
-    from aioloader.formats.parquet.footer import ParquetFooter
-    from aioloader.formats.parquet.table import BlockTable
+    from aioloader.formats.parquet.footer import BlockTable, ParquetFooter
     from aioloader.foundation.types import Array, IntArray
     from aioloader.storage.remote.transport import Version
 

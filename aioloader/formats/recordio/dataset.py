@@ -29,7 +29,6 @@ from aioloader.datasets.stage import stage_of_argument
 from aioloader.errors import RemoteReadError
 from aioloader.formats.recordio.decoding import RECORD_FIELDS, ImageRecordDecoder, RecordDecoder
 from aioloader.formats.recordio.heads import RecordHeads, read_heads
-from aioloader.foundation.git_lfs import refuse_pointer
 from aioloader.foundation.opening import in_this_opening
 from aioloader.foundation.threads import Threads
 from aioloader.foundation.types import Array, IntArray, ItemLocation, PartialItems, SpanKind, Spans
@@ -43,6 +42,7 @@ from aioloader.storage.local.descriptors import open_regular
 from aioloader.storage.records import doubtful, unreadable_line
 from aioloader.storage.urls import beside, is_url, redact_url
 from aioloader.transforms.decode import stored_box
+from aioloader.transforms.formats import refuse_pointer
 from recordio import MAGIC, CorruptIndexError, CorruptRecordError, Index
 
 if TYPE_CHECKING:

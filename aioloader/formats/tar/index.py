@@ -21,7 +21,7 @@ from aioloader.formats.tar.header import BLOCK, padded
 from aioloader.formats.tar.members import PLAIN, TarChain, TarMembers
 from aioloader.formats.tar.samples import TarSamples, group_members, samples_of_arrays
 from aioloader.formats.tar.scan import TarLane, TarScan
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.sample_index import SampleIndex, open_index
 from aioloader.storage.local.descriptors import open_regular, opened_regular, read_into
 from aioloader.storage.urls import beside, redact_url

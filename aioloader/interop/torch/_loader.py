@@ -39,7 +39,18 @@ from aioloader.interop.torch._items import (
     reads_batches,
     set_up_worker,
 )
-from aioloader.interop.torch._order import Order, prefetch
+from aioloader.interop.torch._order import (
+    STATE_VERSION,
+    Order,
+    all_generators,
+    check,
+    decode,
+    encode,
+    generators_of,
+    prefetch,
+    restore,
+    states_of,
+)
 from aioloader.interop.torch._samples import (
     Collated,
     RowCollate,
@@ -49,16 +60,6 @@ from aioloader.interop.torch._samples import (
     restore_batch,
 )
 from aioloader.interop.torch._sending import Changes, detached, unsendable
-from aioloader.interop.torch._state import (
-    STATE_VERSION,
-    all_generators,
-    check,
-    decode,
-    encode,
-    generators_of,
-    restore,
-    states_of,
-)
 from aioloader.interop.torch._streams import Streams
 from aioloader.loader import sync_loader as sync
 from aioloader.loader.outputs import as_tensors

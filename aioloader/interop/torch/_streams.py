@@ -18,7 +18,7 @@ import torch.utils.data
 from torch.utils.data._utils import worker as torch_worker
 
 from aioloader.errors import NotResumableError, ResumeError
-from aioloader.interop.torch._state import (
+from aioloader.interop.torch._order import (
     STATE_VERSION,
     check,
     decode,

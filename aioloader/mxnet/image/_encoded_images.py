@@ -17,7 +17,7 @@ from aioloader.formats.folder.dataset import whole_files
 from aioloader.formats.list.dataset import list_entries
 from aioloader.formats.packed_files import Entries, read_list
 from aioloader.formats.recordio.dataset import RecordTable
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.types import Array, IntArray, ItemLocation, SpanKind, Spans
 from aioloader.foundation.validation import require
 from aioloader.mxnet.ndarray.ndarray import from_numpy

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import MXNetError
 from aioloader.mxnet.gluon_geometry import rotate

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import MXNetError, UnusedOverrideError
 from aioloader.mxnet.image._sample_steps import SampleSteps, skipping

@@ -15,7 +15,7 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.validation import closest_name
 from aioloader.mxnet.base import MXNetError
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS

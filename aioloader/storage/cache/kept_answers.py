@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from aioloader.errors import OfflineWarning
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.storage.urls import redact_url
 from recordio._index_cache import cache_directory
 

@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from aioloader.errors import SampleCacheWarning
-from aioloader.foundation.caller import warn_caller
 from aioloader.foundation.checksum import checksum
 from aioloader.foundation.forks import ForkGuard
+from aioloader.foundation.stacks import warn_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -270,7 +270,6 @@ class SampleFile:
 
     def _use(self, path: str, opened: OpenFile, *, checked: bool, maps: bool) -> None:
         self.path = path
-        self._name = os.path.basename(path) if checked else ""
         self._file = opened
         self._fd = opened.fd
         self._checks = checked
@@ -470,7 +469,7 @@ class SampleFile:
         if frame is not None:
             mark = zlib.crc32(row) if self._checks else 0
             if mark and self._seen[item] != mark:
-                if checksum_of(frame, item, identity, self._name) == expected:
+                if checksum_of(frame, item, identity, os.path.basename(self.path)) == expected:
                     self._seen[item] = mark
                 else:
                     frame, reason = None, "its checksum is wrong"
@@ -597,7 +596,11 @@ class SampleFile:
                 return
             if os.pwritev(fd, parts, offset) != nbytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            found = checksum_of(b"".join(parts), item, identity, self._name) if self._checks else 0
+            found = (
+                checksum_of(b"".join(parts), item, identity, os.path.basename(self.path))
+                if self._checks
+                else 0
+            )
             place = _TABLE_START + item * _ROW.size
             os.pwrite(fd, _ROW.pack(identity, offset, nbytes, found, _EMPTY)[:_STATE_PLACE], place)
             os.pwrite(fd, _STATE.pack(_KEPT), place + _STATE_PLACE)

@@ -20,7 +20,7 @@ from aioloader.datasets.files import FileDataset
 from aioloader.datasets.stage import stage_of_argument
 from aioloader.formats.arrays.vision import default_root, read_whole
 from aioloader.formats.image_files import MXNET, ImageFiles, Rule
-from aioloader.foundation.caller import warn_caller
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.validation import require
 from aioloader.mxnet.base import exported, methods_of, overrides
 from aioloader.mxnet.gluon.data._ndarray_stage import image_as_nd
