@@ -817,12 +817,12 @@ class FusedKept(FusedDecoder[Any]):
             trace.decodes[KEPT][KEPT_SAMPLE] += 1
             trace.decode_s += perf_counter() - begin
             return self._transform(sample, location, rng, out, trace)
-        if extra["in_bytes"] and not len(data) and (file is None or file >= self._decoder.no_bytes):
+        if not len(data) and extra["in_bytes"] and (file is None or file >= self._decoder.no_bytes):
             self._file.discard(item)  # so that the loader does not take it for kept again
             raise IncompleteItemError("its kept sample can no longer be used")
         own = extra["own"] if "own" in extra.dtype.names else None if extra["in_bytes"] else item
         if location.path is None and file is not None and file < len(self._decoder.paths):
-            location = location._replace(path=self._decoder.paths[file])
+            location = ItemLocation(location.key, self._decoder.paths[file], location.offset)
         decoder = self._decoder
         given = data, own, location
         if not self._file.adds(item):

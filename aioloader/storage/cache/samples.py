@@ -284,7 +284,7 @@ class SampleFile:
         self._seen = np.zeros(self.items if checked else 0, np.uint32)
         # Rows that are known to be kept, and the number of discards then.
         self._known, self._discards = np.zeros(self.items, bool), b""
-        # Samples that are larger than the room that is left.
+        # Samples that this process does not add: they are larger than the room that is left, or none are added.
         self._left_out = np.zeros(self.items, bool)
         # The number of discards, and of samples that were not kept any more then.
         self._lost = bytes(8), 0
@@ -539,7 +539,9 @@ class SampleFile:
 
     def adds(self, item: int) -> bool:
         """Return True if the sample of an item that is not kept is still added."""
-        return self.fills and _ROW.unpack(self._row(item))[-1] == _EMPTY and not self._left_out[item]
+        if not self._left_out[item] and not self.fills:
+            self._left_out[:] = True  # this process does not ask again
+        return not self._left_out[item] and _ROW.unpack(self._row(item))[-1] == _EMPTY
 
     def get(
         self,
