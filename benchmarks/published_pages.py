@@ -1,8 +1,8 @@
 """Pages with published figures: docs/benchmarks-tables.md as a whole, and the marked parts of the others.
 
 A marked part lies between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. NAME is "summary", "cpu",
-"missed" (docs/benchmarks.md), "executors" or "headline" (README.md). Everything follows from the results file; a marked
-part whose figures it does not have stays as it is.
+"missed" (docs/benchmarks.md), "executors", "resume-proof" (docs/resume.md) or "headline" (README.md). Everything
+follows from the results file; a marked part whose figures it does not have stays as it is.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ PARTS = {
             1,
         ),
         Part("resume", "Resuming", "benchmarks.resume", 1),
-        Part("resume-proof", "Resume, proved", "benchmarks.resume_proof", 15),
+        Part("resume-proof", "Resume, proved", "benchmarks.resume_proof", 20),
         Part("many-workers", "Many workers", "benchmarks.many_workers --rounds 3", 1),
         Part("soak", "Five minutes of faults", "benchmarks.soak --data {data} --minutes 5", 5),
         Part("worker-pool", "Workers shared by loaders", "benchmarks.worker_pool", 1),

@@ -230,8 +230,44 @@ def _executors(parts: Mapping[str, Any]) -> list[str]:
     return table(["", *executors], lines)
 
 
+# -- docs/resume.md ----------------------------------------------------------------------------------------------------
+
+_RESUMED = {
+    "aioloader exact": 'aioloader, `even="exact"`',
+    "aioloader pad": 'aioloader, `even="pad"`',
+    "grain slices": "Grain, `ds[rank::world]`",
+    "grain ElasticIterator": "Grain, `ElasticIterator`",
+    "streaming": "MosaicML Streaming",
+    "lancedb": "LanceDB",
+    "litdata": "LitData",
+    "torchdata": "torchdata",
+    "hf_datasets shards": "Hugging Face datasets, shards shuffled",
+    "hf_datasets buffer": "Hugging Face datasets, a buffer of 100",
+    "webdataset": "WebDataset",
+}
+
+
+def _resumed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the table of the loaders, with the batch of all ranks kept, but for one column."""
+    same, other = ({row["contender"]: row for row in rows if end in row["batch"]} for end in ("all", "of a"))
+    columns = ("2 → 2", "4 → 3", "3 → 5 → 2")
+    lines = [
+        [
+            text,
+            *(same[name].get(column, "") for column in columns),
+            other[name]["4 → 3"],
+            same[name]["draws kept"],
+        ]
+        for name, text in _RESUMED.items()
+        if name in same
+    ]
+    return table(["loader", *columns, "4 → 3, batch of a rank kept", "draws kept"], lines)
+
+
 def marked(name: str, parts: Mapping[str, Any]) -> list[str] | None:
     """Return the lines of a marked part of a page; None if the results file does not have their figures."""
+    if name == "resume-proof":
+        return _resumed(parts[name]["rows"]) if name in parts else None
     if "loaders" not in parts:
         return None
     if name == "executors":

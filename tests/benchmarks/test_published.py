@@ -54,7 +54,7 @@ def test_the_pages_are_those_of_the_results_file(tmp_path: Path) -> None:
 def test_each_mark_of_a_page_is_known_and_each_part_has_a_page() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")]
     marks = [mark for text in pages for mark in re.findall(r"<!-- figures: (\S+) -->", text)]
-    assert sorted(marks) == ["cpu", "executors", "missed", "summary"]
+    assert sorted(marks) == ["cpu", "executors", "missed", "resume-proof", "summary"]
     assert sum(text.count("<!-- end of figures -->") for text in pages) == len(marks)
 
 
@@ -160,6 +160,18 @@ def test_a_marked_part_of_a_page_is_filled_again() -> None:
     assert filled.startswith("before\n")
     assert filled.endswith("\nafter\n")
     assert fill_page(filled, parts) == filled
+    assert fill_page(page, {}) == page
+
+
+def test_resumes_are_shown_with_the_batch_of_all_ranks_kept() -> None:
+    rows = [
+        {"contender": "webdataset", "batch": batch, "2 → 2": "1 once", "4 → 3": cell, "draws kept": "2 of 3"}
+        for batch, cell in (("60 of all ranks", "4 lost"), ("12 of a rank", "5 lost"))
+    ]
+    page = "<!-- figures: resume-proof -->\n<!-- end of figures -->\n"
+    assert "| WebDataset | 1 once | 4 lost |  | 5 lost | 2 of 3 |" in fill_page(
+        page, {"resume-proof": _part("resume-proof", rows)}
+    )
     assert fill_page(page, {}) == page
 
 
