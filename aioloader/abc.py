@@ -907,7 +907,7 @@ class SlabMemory:
 
     Attributes:
         memory: the mapping that all offsets refer to.
-        fd: its file descriptor, for other processes.
+        fd: its file descriptor, for other processes; -1 if the executor does not share it.
         limit: maximum number of bytes of all slabs together.
         leased: bytes of the slabs that the caller's batches hold.
         forked: bytes that were leased when this process was forked; they are not used again.
@@ -1099,6 +1099,11 @@ class Executor:
         identify records by file and offset.
         """
         return False
+
+    @property
+    def shares_memory(self) -> bool:
+        """Return False if no other process uses the slab memory, which then has no file descriptor."""
+        return True
 
     @property
     def ready(self) -> int:

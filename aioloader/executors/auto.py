@@ -388,6 +388,7 @@ class AutoExecutor(Executor):
     """
 
     maps_files = False
+    shares_memory = True
 
     def __init__(
         self,
@@ -406,6 +407,7 @@ class AutoExecutor(Executor):
         self._started = StartedExecutors(timeout, processes)
         self._memory = WorkerMemory()
         self.maps_files = self._kinds == ("process",)
+        self.shares_memory = "process" in self._kinds
         self._trial = Trial(self._kinds[0], self._most)
         self._tuner: ExecutorTuner | None = None  # from `open` on
         self._why = ""

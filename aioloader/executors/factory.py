@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,10 @@ from aioloader.foundation.forks import check_fork
 
 if TYPE_CHECKING:
     from aioloader.executors.process.executor import WorkerPool
+
+
+KINDS = ("thread", "inline") if sys.platform == "win32" else ("thread", "process", "inline")
+"""Executors from which "auto" chooses."""
 
 
 def make_executor(
@@ -34,7 +39,7 @@ def make_executor(
         pool: idle processes, which are used before others are started.
 
     Raises:
-        ValueError: the executor belongs to another one, or did.
+        ValueError: the executor belongs to another one, or did; or Windows has no worker processes.
         ForkRefusedError: the workers cannot be forks.
 
     Warns:
@@ -53,6 +58,10 @@ def make_processes(
     given: str, workers: int, timeout: float, *, pool: WorkerPool | None = None
 ) -> ProcessExecutor:
     """Return a new executor of worker processes: "process", "fork" or "auto", see `make_executor`."""
+    if sys.platform == "win32":
+        raise ValueError(
+            "worker processes need POSIX: pass executor='thread' or executor='inline' on Windows"
+        )
     if given == "process":
         return ProcessExecutor(workers, timeout, pool=pool)
     if given == "fork":
@@ -117,6 +126,7 @@ class ForeignExecutor(Executor):
     workers = _own("workers")
     spills = _own("spills")
     maps_files = _own("maps_files")
+    shares_memory = _own("shares_memory")
     ready = _own("ready")
     failure = _own("failure")
     restarts = _own("restarts")

@@ -26,6 +26,7 @@ class InlineExecutor(Executor):
     """Executor that runs chunks in the caller's thread. It blocks the loop for the time of one sample at most."""
 
     kind = "inline"
+    shares_memory = False
     workers = 1
 
     def open(self, program: Program, memory: SlabMemory) -> None:

@@ -3,7 +3,7 @@
 Rules (docs/design.md, "Memory and leases"):
 
 - The region is a memfd, reserved sparsely at its limit: no name, nothing in /dev/shm, freed with its last process.
-  Without memfd it is an unlinked temporary file.
+  Without memfd it is an unlinked temporary file. If no other process uses it, it is anonymous memory.
 - Freed slabs are reused from the same end, because pages touched once are many times faster than fresh ones.
 - A leased array is a separate root over the mapping. numpy collapses the bases of views onto the root, so the weak
   reference to it dies with the last view. Its callback may run in any thread, inside the garbage collector: it only
@@ -61,14 +61,16 @@ def default_memory_limit() -> int:
     return max(_MIN_LIMIT, min(limit for limit in limits if limit is not None) // 4)
 
 
-def _shared_file(nbytes: int) -> tuple[int, mmap.mmap]:
-    """Return the descriptor of a new file, and its mapping as a whole."""
-    fd = anonymous_file("aioloader")
+def _region(nbytes: int, shared: bool) -> tuple[int, mmap.mmap]:
+    """Return the descriptor of a new file, or -1, and its mapping as a whole."""
+    fd = anonymous_file("aioloader") if shared else -1
     try:
-        os.ftruncate(fd, nbytes)
+        if shared:
+            os.ftruncate(fd, nbytes)
         return fd, mmap.mmap(fd, nbytes)
     except OSError as error:
-        os.close(fd)
+        if shared:
+            os.close(fd)
         if error.errno not in _LIMITS:
             raise
         why, option = _LIMITS[error.errno]
@@ -112,15 +114,16 @@ class SlabMemory(aioloader.abc.SlabMemory):
 
     Args:
         limit: most bytes that slabs take together; None: `default_memory_limit`.
+        shared: other processes use it.
 
     Attributes:
         used: bytes of slabs that are not free.
         peak: most bytes used so far, without reserves for results that might have been larger.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, *, shared: bool = True) -> None:
         self.limit = max(_PAGE, (limit or default_memory_limit()) // _PAGE * _PAGE)
-        self.fd, self.memory = _shared_file(CONTROL_BYTES + self.limit)
+        self.fd, self.memory = _region(CONTROL_BYTES + self.limit, shared)
         self._free: list[tuple[int, int]] = [(CONTROL_BYTES, self.limit)]
         # By the identity of the reference: that of an array cannot be hashed. A reference whose object has died calls
         # `self._ended.append`, in any thread, which refers to the deque only and never to the memory.
@@ -258,12 +261,13 @@ class SlabMemory(aioloader.abc.SlabMemory):
 
     def close(self) -> None:
         # The mapping stays while an array over it lives; its free pages go back to the system.
-        if self.fd < 0:
+        if len(self.memory) < CONTROL_BYTES:
             return
         self.free_pending()
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
         self.fd = -1
-        if self._leases and sys.platform == "linux":
+        if self._leases and hasattr(mmap, "MADV_REMOVE"):
             for offset, extent in self._free:
                 if extent >= _PAGE:
                     self.memory.madvise(mmap.MADV_REMOVE, offset, extent)

@@ -76,6 +76,7 @@ class ThreadExecutor(Executor):
     """
 
     kind = "thread"
+    shares_memory = False
     workers = 0
 
     def __init__(self, workers: int, timeout: float = 120.0) -> None:

@@ -11,7 +11,7 @@ from aioloader.abc import ByteSource, Executor, FileMaps, PartialReads, Program
 from aioloader.batchify.stack import AsList, Stack
 from aioloader.datasets.resolve import resolve
 from aioloader.executors.auto import AutoExecutor
-from aioloader.executors.factory import make_executor
+from aioloader.executors.factory import KINDS, make_executor
 from aioloader.executors.runner import bulk_method
 from aioloader.executors.shared_memory import SlabMemory
 from aioloader.foundation.host_limits import available_cores, available_memory
@@ -124,7 +124,7 @@ class LoaderParts:
             raise
         memory: SlabMemory | None = None
         try:
-            memory = SlabMemory(options.memory_limit)
+            memory = SlabMemory(options.memory_limit, shared=executor.shares_memory)
             maps = None
             if self.workers.maps_files and source is not None:
                 mapped = source.mapped()
@@ -180,7 +180,7 @@ class LoaderParts:
             kind = "process" if options.kind == "fork" else options.kind
             fixed = options.num_workers is not None and options.num_workers != AUTO
             return AutoExecutor(
-                ("thread", "process", "inline") if kind == AUTO else (kind,),
+                KINDS if kind == AUTO else (kind,),
                 options.workers,
                 options.timeout,
                 processes=options.kind,

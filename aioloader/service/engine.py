@@ -85,10 +85,11 @@ class ServiceEngine:
         """
         options = self._options
         self._threads = Threads(2, "aioloader-copy")
-        self._memory = memory = SlabMemory(options.memory_limit)
+        executor = make_executor(options.executor, options.workers, options.longest_s, owner=self)
+        self._memory = memory = SlabMemory(options.memory_limit, shared=executor.shares_memory)
         if self._tracer is not None:
             self._tracer.open()
-        executor = self._open_executor(memory)
+        self._open_executor(executor, memory)
         self.executor = executor
         self._maker = ImageMaker(
             executor,
@@ -114,9 +115,8 @@ class ServiceEngine:
             convert=self._convert,
         )
 
-    def _open_executor(self, memory: SlabMemory) -> Executor:
+    def _open_executor(self, executor: Executor, memory: SlabMemory) -> None:
         options = self._options
-        executor = make_executor(options.executor, options.workers, options.longest_s, owner=self)
         foreign = not all(stage.native for stage in self._stages)
         program = Program(
             decoder=ReferenceDecoder(1, self._exif, options.max_pixels, own=self._own),
@@ -126,7 +126,6 @@ class ServiceEngine:
             traced=self._tracer is not None,
         )
         executor.open(program, memory)
-        return executor
 
     def close(self) -> None:
         """End the workers and release the memory; blocks, for seconds at most. May be called twice."""

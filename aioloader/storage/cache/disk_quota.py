@@ -17,7 +17,6 @@ that no process has open are evicted, the least recently used first, one segment
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import re
@@ -30,6 +29,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from aioloader.foundation.locks import lock_within, try_lock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,19 +45,6 @@ _PATIENCE_S = 1.0
 # A full disk disturbs every program that writes to it, so some space stays free.
 _SPARE_NBYTES = 256 << 20
 _SPARE_SHARE = 20
-
-
-def lock_within(fd: int, kind: int, seconds: float) -> bool:
-    """Lock a file; return False if other processes hold the lock all the time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-        time.sleep(0.001)  # flock has no timeout; other processes hold the lock for microseconds
 
 
 def open_file(path: str) -> int:
@@ -159,10 +147,10 @@ class DiskQuota:
         with self._locked(10 * _PATIENCE_S) as locked:
             if not locked:
                 raise TimeoutError(f"{self._root}: another process keeps the file 'room' locked")
-            if lock_within(self._users, fcntl.LOCK_EX, 0):
+            if try_lock(self._users):
                 self._write(0)  # so that its own size is counted
                 self._write(_files_nbytes(self._root))
-            lock_within(self._users, fcntl.LOCK_SH, _PATIENCE_S)
+            lock_within(self._users, _PATIENCE_S, shared=True)
             if self._read() > self._limit:
                 self._evict(_object_folders(self._root), self._read() - self._limit)
 
@@ -177,12 +165,12 @@ class DiskQuota:
     @contextmanager
     def _locked(self, patience_s: float = _PATIENCE_S) -> Iterator[bool]:
         with self._mutex:
-            locked = self._fd >= 0 and lock_within(self._fd, fcntl.LOCK_EX, patience_s)
+            locked = self._fd >= 0 and lock_within(self._fd, patience_s)
             try:
                 yield locked
             finally:
                 if locked:
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+                    unlock(self._fd)
 
     def _read(self) -> int:
         data = os.pread(self._fd, _NUMBER.size, 0)
@@ -258,7 +246,7 @@ class DiskQuota:
                 continue
             try:
                 # The file may have been deleted while this process waited for its lock.
-                if lock_within(fd, fcntl.LOCK_SH, _PATIENCE_S) and os.fstat(fd).st_nlink:
+                if lock_within(fd, _PATIENCE_S, shared=True) and os.fstat(fd).st_nlink:
                     if os.fstat(fd).st_size == 0 and self.take(np.array([len(label)])).all():
                         os.pwrite(fd, label, 0)
                     os.utime(fd)
@@ -335,7 +323,7 @@ def _lock_if_unused(folder: str) -> int | None:
         fd = open_file(os.path.join(folder, IN_USE))
     except OSError:
         return None
-    if lock_within(fd, fcntl.LOCK_EX, 0):
+    if try_lock(fd):
         return fd
     os.close(fd)
     return None

@@ -29,7 +29,6 @@ lose the bytes.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -38,7 +37,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.storage.cache.disk_quota import DATA, LINES, DiskQuota, delete_segment, lock_within
+from aioloader.foundation.locks import try_lock
+from aioloader.storage.cache.disk_quota import DATA, LINES, DiskQuota, delete_segment
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.kernel_aio import KernelAioReader
 
@@ -220,7 +220,7 @@ class SegmentWriter:
         self._data = -1
         self.nbytes = -1  # not known before the files are open
         try:
-            if not lock_within(self._lines, fcntl.LOCK_EX, 0):
+            if not try_lock(self._lines):
                 raise BlockingIOError(f"{stem} is being written to")
             self._data = os.open(stem + DATA, flags, 0o666)
             self.lines, self.nbytes = self._truncate()

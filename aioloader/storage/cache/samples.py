@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import mmap
@@ -39,6 +38,7 @@ import numpy as np
 from aioloader.errors import SampleCacheWarning
 from aioloader.foundation.checksum import checksum
 from aioloader.foundation.forks import ForkGuard
+from aioloader.foundation.locks import keep_size, try_lock_byte, unlock_byte
 from aioloader.foundation.stacks import warn_caller
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ _LENGTH = struct.Struct("<Q")
 # Bytes of the file that are locked: one for changes of the header, one by all who use the file, one for each item in
 # the making. Locks are those of an open file: threads exclude one another, and a process that ends holds none.
 _HEADER_LOCK, _USE_LOCK, _ITEM_LOCKS = 0, 1, 1 << 40
-_LOCK = struct.Struct("hhqqi4x")
 # A process that is stopped keeps its locks: after this time another does without the lock, and what it was for, and no
 # process waits again.
 _PATIENCE_S = 30.0
@@ -212,22 +211,14 @@ class _PerThread(threading.local):
 def _locked(fd: int, place: int) -> Iterator[bool]:
     """Lock one byte of a file, which need not be there; the value is False if another one keeps the lock too long."""
     deadline, wait = time.monotonic() + _PATIENCE_S, 0.0002
-    while not (got := _try_lock(fd, fcntl.F_WRLCK, place)) and time.monotonic() < deadline:
+    while not (got := try_lock_byte(fd, place)) and time.monotonic() < deadline:
         time.sleep(wait)  # to wait without an end is the only other way
         wait = min(2 * wait, 0.02)
     try:
         yield got
     finally:
         if got:
-            _try_lock(fd, fcntl.F_UNLCK, place)
-
-
-def _try_lock(fd: int, kind: int, place: int) -> bool:
-    try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, place, 1, 0))
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+            unlock_byte(fd, place)
 
 
 class _Room(NamedTuple):
@@ -289,7 +280,7 @@ class SampleFile:
         # The number of discards, and of samples that were not kept any more then.
         self._lost = bytes(8), 0
         if checked:  # in use, so that no other process deletes the file
-            _try_lock(self._fd, fcntl.F_RDLCK, _USE_LOCK)
+            try_lock_byte(self._fd, _USE_LOCK, shared=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -354,7 +345,7 @@ class SampleFile:
                     _begin(again.fd, items, limit)
                 except OSError as error:
                     return cls.none(path, str(error))
-                fcntl.fcntl(again.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+                keep_size(again.fd)
         return cls(path, opened, checked=False, maps=True)
 
     @classmethod
@@ -728,7 +719,7 @@ def _usable(path: str, identities: IntArray) -> OpenFile | None:
         return None
     rows = np.frombuffer(os.pread(found.fd, room.items * _ROW.size, _TABLE_START), _ROWS)
     lost = (rows["state"] == _DISCARDED) | ((rows["state"] == _KEPT) & (rows["identity"] != identities))
-    if np.count_nonzero(lost) * 10 > len(rows) and _try_lock(found.fd, fcntl.F_WRLCK, _USE_LOCK):
+    if np.count_nonzero(lost) * 10 > len(rows) and try_lock_byte(found.fd, _USE_LOCK):
         return None  # and unlocked, because the file is closed
     return found
 
@@ -736,5 +727,5 @@ def _usable(path: str, identities: IntArray) -> OpenFile | None:
 def _delete_unused(path: str) -> None:
     with contextlib.suppress(OSError):
         opened = OpenFile(_open(path))
-        if _try_lock(opened.fd, fcntl.F_WRLCK, _USE_LOCK):
+        if try_lock_byte(opened.fd, _USE_LOCK):
             os.unlink(path)

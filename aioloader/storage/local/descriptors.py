@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import stat
-import sys
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 from aioloader.errors import SampleFormatError
+from aioloader.foundation.locks import try_lock
 from recordio.errors import NotSeekableError
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def open_locked(path: Path) -> int | None:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         fd = os.open(path, flags, 0o666)
         try:
-            if not _lock(fd):
+            if not try_lock(fd):
                 os.close(fd)
                 return None
             # The previous holder may have deleted it in the meantime: then this file has no name any more.
@@ -251,28 +251,3 @@ def open_locked(path: Path) -> int | None:
             os.close(fd)
             raise
         os.close(fd)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(fd: int) -> bool:
-        try:
-            # Far after the end: locked bytes cannot be read by other processes.
-            os.lseek(fd, 1 << 40, os.SEEK_SET)
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        finally:
-            os.lseek(fd, 0, os.SEEK_SET)
-        return True
-
-else:
-    import fcntl
-
-    def _lock(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
