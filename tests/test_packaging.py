@@ -15,6 +15,12 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
+PYTHONS = [
+    found[1]
+    for each in PROJECT["classifiers"]
+    if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each))
+]
+
 # For contributors.
 FOR_DEVELOPERS = {"test", "dev", "docs"}
 
@@ -84,10 +90,18 @@ def test_the_oldest_environment_is_that_of_the_lower_bounds() -> None:
 
 
 def test_pythons_are_those_from_the_oldest_on() -> None:
-    named = [
-        tuple(map(int, found[1].split(".")))
-        for each in PROJECT["classifiers"]
-        if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each))
-    ]
-    assert PROJECT["requires-python"] == f">={named[0][0]}.{named[0][1]}"
-    assert named == [(3, minor) for minor in range(named[0][1], named[-1][1] + 1)]
+    assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
+    first, last = (int(each.partition(".")[2]) for each in (PYTHONS[0], PYTHONS[-1]))
+    assert [f"3.{minor}" for minor in range(first, last + 1)] == PYTHONS
+
+
+def test_workflows_name_files_that_exist_and_every_python() -> None:
+    yaml = pytest.importorskip("yaml")
+    texts = {path.stem: path.read_text() for path in (ROOT / ".github" / "workflows").iterdir()}
+    jobs = {name: yaml.safe_load(text)["jobs"] for name, text in texts.items()}
+    named = {word for text in texts.values() for word in re.findall(r"(?:\.ci|tests|docs)/[\w./-]+\w", text)}
+    assert {".ci/run", ".ci/release"} <= named
+    assert [word for word in named if not (ROOT / word).exists()] == []
+    assert jobs["tests"]["linux"]["strategy"]["matrix"]["python"] == PYTHONS
+    steps = jobs["release"]["build"]["steps"]
+    assert sorted(steps[1]["with"]["python-version"].split()) == PYTHONS
