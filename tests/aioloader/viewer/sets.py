@@ -16,7 +16,7 @@ import recordio
 from aioloader.tools.draw import draw_image
 
 ROOT = Path(__file__).parents[3]
-EVIL = "<script>alert('x')<b>"
+EVIL = "<script>alert('x')<b> Greater Swiss Mountain dog"
 
 
 @functools.cache

@@ -127,8 +127,12 @@ def test_boxes_lie_over_their_image(serve: Serve, page: Any, see: See) -> None:
 
 def test_names_are_text(serve: Serve, page: Any, see: See) -> None:
     page.goto(serve("folder").address)
-    assert page.locator(".caption span").first.inner_text() == EVIL
+    name = page.locator(".caption span").first
+    assert name.inner_text() == EVIL
     see("folder")
+    page.set_viewport_size({"width": 360, "height": 900})
+    assert name.bounding_box()["height"] > 30  # of several lines, and not cut
+    see("folder-narrow")
     page.locator(".tile a").first.click()
     assert page.locator("h1").inner_text() == f"Record {EVIL}/<i>.jpg"
 
