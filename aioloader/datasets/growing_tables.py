@@ -65,22 +65,21 @@ class GrowingTables(ShardTables, SampleSearch):
         self._at_a_time = 1
         self._ahead = 0  # tables that came while nobody waited
         self._opening = Opening(timeout)
-        self._open_tables = open_tables
         self._make_sampler = sampler
         self._sampler: tuple[int, BlockShuffleSampler] | None = None
         self._sizes = np.zeros(shards, np.int64)
-        self._order = np.arange(shards)
-        if sampler is not None:
-            self._order = sampler(self._sizes).block_order(*shuffled)
+        order = np.arange(shards) if sampler is None else sampler(self._sizes).block_order(*shuffled)
         self._by_number: dict[int, ShardTable] = {}
         context = contextvars.copy_context()
-        self._thread = start_thread(context.run, "aioloader-search", self._run)
+        self._thread = start_thread(context.run, "aioloader-search", self._run, open_tables, order)
 
-    def _run(self) -> None:
+    def _run(
+        self, open_tables: Callable[[IntArray, Callable[[], int]], Iterator[ShardTable]], order: IntArray
+    ) -> None:
         current_opening.set(self._opening)
         try:
-            tables = self._open_tables(self._order, self._wait_for_need)
-            for number, table in zip(self._order.tolist(), tables, strict=True):
+            tables = open_tables(order, self._wait_for_need)
+            for number, table in zip(order.tolist(), tables, strict=True):
                 with self._changed:
                     self._ahead = 0 if self._waiting else self._ahead + 1
                     self._at_a_time += self._waiting > 0 and len(self.tables) > 0

@@ -104,7 +104,6 @@ class ShardDataset(FileDataset):
         self._progress: ScanProgress | None = None
         self._versions: tuple[Version | None, ...] = (None,) * len(self.paths)
         self._held: HeldObjects | None = None
-        self._ends: dict[str, memoryview | None] = {}
         if any(map(is_url, self.paths)):
             if not all(map(is_url, self.paths)):
                 raise ValueError("a dataset cannot mix local files and URLs: pass only one kind")
@@ -114,11 +113,11 @@ class ShardDataset(FileDataset):
 
             usable = usable_memory() or _MOST_HELD_NBYTES
             self._held = HeldObjects(min(_MOST_HELD_NBYTES, usable // _HELD_SHARE), len(self.paths))
-            self._ends = dict.fromkeys(self._without_index()[:_MOST_ENDS])
+            self._held.ends = dict.fromkeys(self._without_index()[:_MOST_ENDS])
             if not is_hub(self.paths[0]):
                 with suppress(ValueError):  # `describe_all` says it with the name of the object
                     self._held.connections = keep_connections(self.paths[0])
-            self._versions = describe_all(self.paths, self._ends)
+            self._versions = describe_all(self.paths, self._held.ends)
         if given.crop_index != AUTO:
             self._open_crops()
 
@@ -150,7 +149,6 @@ class ShardDataset(FileDataset):
             "_growing": None,
             "_progress": None,
             "_held": None,
-            "_ends": {},
         }
 
     @property
@@ -316,7 +314,7 @@ class ShardDataset(FileDataset):
     opens_whole = False
     """To find the samples of a shard is to read it as a whole."""
     begins_at_end = False
-    """Samples are found with the last bytes of a shard, which `_ends` has of those without an index."""
+    """Samples are found with the last bytes of a shard, which `_held` has of those without an index."""
     reads_to_find = False
     """To find the samples of a remote shard is to read much of it."""
 

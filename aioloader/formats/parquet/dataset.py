@@ -239,7 +239,8 @@ class ParquetDataset(ShardDataset):
     # -- files and columns -------------------------------------------------------------------------------------------
 
     def _open_table(self, path: str, version: Version | None) -> ParquetTable:
-        return open_parquet_table(path, version, self._ends.pop(path, None))
+        end = None if self._held is None else self._held.ends.pop(path, None)
+        return open_parquet_table(path, version, end)
 
     @property
     def _footers(self) -> list[ParquetFooter]:

@@ -140,11 +140,13 @@ class HeldObjects:
         ahead: blocks of one object that may be requested ahead, so that those of all take a bounded amount of memory.
         listed: the samples of an object were found in a list next to it, and perhaps those of the others will be.
         connections: those that the versions were requested with, until a source that reads the objects is closed.
+        ends: last bytes that came with the versions, by URL, until the samples of the object are found in them.
     """
 
     def __init__(self, limit_nbytes: int, objects: int) -> None:
         self.listed = False
         self.connections: object = None
+        self.ends: dict[str, memoryview | None] = {}
         self.ahead = max(2, _AHEAD // max(1, objects))
         self._free = limit_nbytes
         self._lock = threading.Lock()
