@@ -530,9 +530,12 @@ class SampleFile:
 
     def adds(self, item: int) -> bool:
         """Return True if the sample of an item that is not kept is still added."""
-        if not self._left_out[item] and not self.fills:
+        if item >= self.items or self._left_out[item]:
+            return False
+        if not self.fills:
             self._left_out[:] = True  # this process does not ask again
-        return not self._left_out[item] and _ROW.unpack(self._row(item))[-1] == _EMPTY
+            return False
+        return _ROW.unpack(self._row(item))[-1] == _EMPTY
 
     def get(
         self,
