@@ -388,7 +388,6 @@ class AutoExecutor(Executor):
     """
 
     maps_files = False
-    shares_memory = True
 
     def __init__(
         self,
@@ -407,7 +406,6 @@ class AutoExecutor(Executor):
         self._started = StartedExecutors(timeout, processes)
         self._memory = WorkerMemory()
         self.maps_files = self._kinds == ("process",)
-        self.shares_memory = "process" in self._kinds
         self._trial = Trial(self._kinds[0], self._most)
         self._tuner: ExecutorTuner | None = None  # from `open` on
         self._why = ""
@@ -416,6 +414,10 @@ class AutoExecutor(Executor):
         self._moving = False
         self._proved = False
         self._freed = Notification()
+
+    @property
+    def shares_memory(self) -> bool:
+        return "process" in self._kinds
 
     def open(self, program: Program, memory: SlabMemory) -> None:
         here = replace(program, seed_globals=False, foreign=program.foreign and self._watch)

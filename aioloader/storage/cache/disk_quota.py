@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.foundation.locks import lock_within, try_lock, unlock
+from aioloader.foundation.descriptors import lock_within, try_lock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

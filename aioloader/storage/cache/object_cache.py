@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aioloader.foundation.locks import try_lock
+from aioloader.foundation.descriptors import try_lock
 from aioloader.storage.cache.disk_quota import DATA, LINES, DiskQuota, delete_segment
 from aioloader.storage.local.descriptors import Descriptors, read_into
 from aioloader.storage.local.kernel_aio import KernelAioReader

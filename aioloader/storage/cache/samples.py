@@ -37,8 +37,8 @@ import numpy as np
 
 from aioloader.errors import SampleCacheWarning
 from aioloader.foundation.checksum import checksum
+from aioloader.foundation.descriptors import keep_size, try_lock_byte, unlock_byte
 from aioloader.foundation.forks import ForkGuard
-from aioloader.foundation.locks import keep_size, try_lock_byte, unlock_byte
 from aioloader.foundation.stacks import warn_caller
 
 if TYPE_CHECKING:
@@ -535,7 +535,7 @@ class SampleFile:
         if not self.fills:
             self._left_out[:] = True  # this process does not ask again
             return False
-        return _ROW.unpack(self._row(item))[-1] == _EMPTY
+        return bool(_ROW.unpack(self._row(item))[-1] == _EMPTY)
 
     def get(
         self,

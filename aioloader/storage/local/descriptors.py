@@ -18,7 +18,7 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 from aioloader.errors import SampleFormatError
-from aioloader.foundation.locks import try_lock
+from aioloader.foundation.descriptors import try_lock
 from recordio.errors import NotSeekableError
 
 if TYPE_CHECKING:
