@@ -289,6 +289,8 @@ def _turned(x: Array) -> Array:
     return np.ascontiguousarray(x.transpose(1, 0, 2))
 
 
+# Some libraries of linear algebra, such as that of numpy on Arm, raise flags for products that are right.
+@np.errstate(all="ignore")
 def _filter_bytes(x: Array, axis: AxisFilter, out: Array, *, clamp: bool) -> None:
     """Filter along the first axis; uint8 (n, m) to uint8 (extent, m). Sums may be negative only with `clamp`."""
     import cv2
@@ -323,6 +325,7 @@ def _as_pillow(x: Array, axis: AxisFilter) -> Array:
     return np.clip(np.floor((sums + one / 2) / one), 0, 255).astype(np.uint8)
 
 
+@np.errstate(all="ignore")
 def _filter(x: Array, axis: AxisFilter) -> Array:
     """Filter along the first axis; floating (n, a, b) to (extent, a, b)."""
     flat = np.ascontiguousarray(x).reshape(len(x), -1)

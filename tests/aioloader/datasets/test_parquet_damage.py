@@ -14,7 +14,7 @@ import pytest
 from aioloader import DataLoader, ParquetDataset
 from aioloader.errors import ParquetError
 from aioloader.formats.parquet import footer as parquet_footers
-from aioloader.formats.parquet import row_groups, table
+from aioloader.formats.parquet import row_groups
 from aioloader.formats.parquet.footer import DECODED, OFFSET, STORED, VALUES, ParquetFooter
 from aioloader.sample_index import SampleIndex, index_beside, shard_state, write_index
 from tests.aioloader.datasets.batches import faults_of, labels_in
@@ -246,8 +246,8 @@ def test_a_damaged_row_group_is_read_once(path: Path, monkeypatch: pytest.Monkey
 def sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write 60 images in row groups of 30, which are read in slices of about 7 rows."""
     path = write_images(tmp_path / "a.parquet", 0, 60, group=30, use_dictionary=False)
-    monkeypatch.setattr(table, "LARGEST_GROUP_NBYTES", 1000)
-    monkeypatch.setattr(table, "SLICE_NBYTES", 4000)
+    monkeypatch.setattr(parquet_footers, "LARGEST_GROUP_NBYTES", 1000)
+    monkeypatch.setattr(parquet_footers, "SLICE_NBYTES", 4000)
     monkeypatch.setattr(row_groups, "_BATCH_NBYTES", 3000)
     return path
 
