@@ -46,6 +46,23 @@ class SharedArguments(griffe.Extension):
                 each.docstring.value += f"\n\nArgs:\n{arguments}\n"
 
 
+class ImportedNames(griffe.Extension):
+    """Extension that exports what packages import as itself, where a function makes their ``__all__`` of it."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        for module in (pkg, *_members(pkg)):
+            if isinstance(module, griffe.Module) and {"lazy_names", "_exported"}.intersection(module.members):
+                module.exports = [
+                    name
+                    for name, member in module.members.items()
+                    if isinstance(member, griffe.Alias)
+                    and member.target_path.startswith(("aioloader.", "recordio."))
+                    and member.target_path.endswith(f".{name}")
+                    and f"{module.path}.{name}" != member.target_path
+                    and name not in ("lazy_names", "annotations")
+                ]
+
+
 class NamedOptions(griffe.Extension):
     """Extension that adds the options that the decorators of functions name to their parameters.
 

@@ -34,7 +34,8 @@ def columns_of(
         if found != structure:
             raise ValueError(
                 f"samples of different structures cannot be collated: sample 0 is {_describe(structure)}, "
-                f"sample {place} is {_describe(found)}"
+                f"sample {place} is {_describe(found)}; for lists of different lengths, make arrays of them in a "
+                "transform, and pass batchify_fn=batchify.Pad()"
             )
         rows.append(leaves)
     return structure, [list(column) for column in zip(*rows, strict=True)]

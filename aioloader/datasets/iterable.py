@@ -283,7 +283,7 @@ class IterableDataset(StreamDataset):
             advice = ""
             if isinstance(source, Iterator):
                 advice = ", which can be iterated once: pass the function that returns it"
-            elif hasattr(source, "__getitem__"):
+            elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
                 advice = ", which has items by index: pass aioloader.SimpleDataset(...) of it to the loader"
             if advice or not hasattr(source, "__iter__"):
                 raise TypeError(

@@ -114,7 +114,10 @@ def recognize(path: Paths, *, labelled: bool = True) -> Recognized:
     """
     if not isinstance(path, (str, os.PathLike)):
         if not isinstance(path, Iterable):
-            raise TypeError(f"path must be a path or a list of paths, got {path!r}")
+            raise TypeError(
+                f"path must be a path or a list of paths, got {path!r}; pass a dataset to AsyncDataLoader or "
+                "DataLoader"
+            )
         return _one_format(_files(path))
     name = path_of(path)
     if is_pattern(name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from aioloader.crop_index.lookup import AUTO
+from aioloader.datasets.decoding import ImageOptions
 from aioloader.datasets.files import opens_offline
 from aioloader.formats.opening import make_dataset, recognize
 from aioloader.foundation.validation import keywords_of, refuse_unknown
@@ -158,7 +159,11 @@ def images(
         ValueError: an option is not allowed, or a folder has no images.
     """
     known = {*keywords_of(images), *keywords_of(AsyncDataLoader.__init__)} - {"dataset"}
-    refuse_unknown("images", loader_options, sorted(known), OF_TORCH)
+    of_datasets = {
+        name: f"pass open_dataset(path, {name}=...), with transforms, to AsyncDataLoader or DataLoader"
+        for name in {"fields", *keywords_of(ImageOptions)} - known
+    }
+    refuse_unknown("images", loader_options, sorted(known), OF_TORCH | of_datasets)
     chosen: dict[str, Any] = {
         "image": image,
         "synsets": synsets,

@@ -98,7 +98,11 @@ def _check_dataset(dataset: object) -> None:
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise TypeError(
             f"a dataset needs __len__ and __getitem__, but {type(dataset).__name__} lacks one of them; "
-            "wrap a list of items in aioloader.SimpleDataset"
+            + (
+                "pass aioloader.IterableDataset(...) of what can only be iterated"
+                if hasattr(dataset, "__iter__")
+                else "wrap a list of items in aioloader.SimpleDataset"
+            )
         )
 
 

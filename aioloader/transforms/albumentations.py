@@ -145,6 +145,10 @@ class Albumentations(BoxTransform, DrawsFromRng):
         # One stream for all parts. With a separate seed each, parts of the same kind would draw the same numbers.
         compose.set_random_state(np.random.default_rng(seed), random.Random(seed))
         made: dict[str, Any] = compose(**fields)
+        for name, given in fields.items():
+            # Without objects albumentations returns lists, or arrays of other columns.
+            if isinstance(given, np.ndarray) and name in self._moved - self._arrays and not len(made[name]):
+                made[name] = given[:0]
         return made
 
     def _apply_elements(self, image: Any, elements: tuple[Any, ...], rng: Rng) -> tuple[Any, ...]:

@@ -48,6 +48,8 @@ def test_other_files_are_refused_at_the_call(tmp_path, name, message):
         ("num_worker", "images has no argument num_worker; did you mean num_workers?"),
         ("generator", "images has no argument generator: pass seed="),
         ("dataset", "images has no argument dataset"),
+        ("fields", "images has no argument fields: pass open_dataset(path, fields=...), with transforms, to"),
+        ("flag", "images has no argument flag: pass open_dataset(path, flag=...)"),
     ],
 )
 def test_an_unknown_option_names_the_closest_one(tmp_path, name, message):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.docs.blocks import ROOT
+from tests.docs.test_reference import MODULES, NO_ENTRY, exported
 
 pytestmark = pytest.mark.browser
 
@@ -52,6 +53,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return folder
+
+
+def test_the_reference_has_an_entry_for_every_name(site: Path) -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").rglob("*.html"))
+    modules = [f"aioloader.{each}" for each in MODULES if not each.startswith("mxnet")]
+    names = {f"{module}.{name}" for module in modules for name in exported(module) if name not in NO_ENTRY}
+    assert [name for name in sorted(names) if f'id="{name}"' not in text] == []
 
 
 def test_every_page_fits_the_window_and_loads_nothing_from_elsewhere(site: Path, chromium: Any) -> None:

@@ -30,7 +30,7 @@ MODULES = (
 """Modules of aioloader whose ``__all__`` is public, in addition to the package itself and those of recordio."""
 
 # Submodules, each of which has a page; and names that are not separate objects.
-NO_ENTRY = {"abc", "batchify", "samplers", "transforms", "boxes", "__version__"}
+NO_ENTRY = {"abc", "batchify", "samplers", "transforms", "boxes", "cut", "__version__"}
 
 
 def _file(module: str) -> Path | None:
@@ -38,7 +38,7 @@ def _file(module: str) -> Path | None:
     return next((path for path in (base / "__init__.py", base.with_suffix(".py")) if path.is_file()), None)
 
 
-def _exported(module: str) -> list[str]:
+def exported(module: str) -> list[str]:
     """Return ``__all__`` of a module, read from its source: some cannot be imported without an extra."""
     path = _file(module)
     assert path is not None, module
@@ -68,7 +68,7 @@ def _documented() -> set[str]:
     for name in _directives():
         found.add(name)
         if _file(name) is not None:
-            found |= {f"{name}.{each}" for each in _exported(name)}
+            found |= {f"{name}.{each}" for each in exported(name)}
     return found
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_in_the_reference_twice() -> None:
 def test_every_public_name_has_an_entry(module: str) -> None:
     documented = _documented()
     missing = []
-    for name in _exported(module):
+    for name in exported(module):
         places = {f"{module}.{name}"}
         if module == "aioloader":  # the pages of these two have their names
             places |= {f"aioloader.datasets.{name}", f"aioloader.errors.{name}"}

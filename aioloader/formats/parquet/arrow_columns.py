@@ -197,7 +197,8 @@ def _without_bytes(name: str, value: Any, others: Sequence[str] | None) -> str:
     line = "" if others is None else f", or read them with {line_for_paths(name, others, struct=True)}"
     return (
         f"the column {name!r} has only the path {path!r} of an image outside of the file: write the images into it, as "
-        f"Dataset.push_to_hub of Hugging Face's `datasets` does{line}"
+        "Dataset.push_to_hub of Hugging Face's `datasets` does, and to_parquet after ds.with_format('arrow')"
+        f".map(datasets.table.embed_table_storage, batched=True){line}"
     )
 
 

@@ -45,6 +45,18 @@ def as_lists(batches):
     return [np.asarray(batch).tolist() for batch in batches]
 
 
+def test_a_source_with_columns_but_without_a_length_is_iterated():
+    class Stream:
+        def __iter__(self):
+            return iter(range(4))
+
+        def __getitem__(self, name):
+            raise KeyError(name)
+
+    with DataLoader(IterableDataset(Stream()), 2) as loader:
+        assert as_lists(loader) == [[0, 1], [2, 3]]
+
+
 @with_cases("executor", ["inline", "process"])  # without work for the executor: none is started
 @with_cases(
     ("last_batch", "expected"),

@@ -218,7 +218,8 @@ def test_an_index_that_no_data_set_has_is_refused(far: int) -> None:
         (SimpleDataset, r"the class SimpleDataset: pass an object of it"),
         ((number for number in range(3)), r"a generator can be iterated once.*IterableDataset\(function\)"),
         (iter([1]), r"a list_iterator can be iterated once"),
-        (5, "__len__ and __getitem__, but int lacks one of them"),
+        (5, "__len__ and __getitem__, but int lacks one of them; wrap a list"),
+        ({1, 2}, r"but set lacks one of them; pass aioloader.IterableDataset\(\.\.\.\)"),
         (
             "photos",
             r"a str is not a dataset: pass aioloader.open_dataset\('photos'\), or use aioloader.images\(",

@@ -73,6 +73,16 @@ def test_boxes_travel_along() -> None:
     assert none.shape == (0, 6)
 
 
+def test_fields_of_objects_keep_their_columns_and_types_without_objects() -> None:
+    params = A.BboxParams("pascal_voc", label_fields=["classes"])
+    chain = Albumentations(A.Compose([A.Crop(20, 20, 40, 40)], bbox_params=params))
+    for count in (0, 1):  # none there, and one that the crop leaves out
+        boxes = np.tile([2.0, 2.0, 8.0, 8.0, 0.5], (count, 1))
+        made = chain({"image": _image(), "bboxes": boxes, "classes": np.ones(count, np.int64)}, rng=Rng(0))
+        assert (made["bboxes"].shape, made["bboxes"].dtype) == ((0, 5), np.float64)
+        assert (made["classes"].shape, made["classes"].dtype) == ((0,), np.int64)
+
+
 def test_it_stands_in_a_chain_with_boxes() -> None:
     chain = boxes.Compose(
         [boxes.RandomHorizontalFlip(1.0), Albumentations(_chain(True)), boxes.Resize((60, 60))]

@@ -50,6 +50,7 @@ def see(page: Any) -> See:
     def look(name: str) -> None:
         page.wait_for_load_state("networkidle")
         for image in page.locator("img").all():
+            image.wait_for()  # until it has a box
             box = image.bounding_box()
             assert box is not None
             assert min(box["width"], box["height"]) > 10
