@@ -62,6 +62,7 @@ __all__ = (
     "UnevenStepsWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
+    "UnshardedWarning",
     "WorkerError",
     "error_report",
     "single",
@@ -649,6 +650,10 @@ class CropIndexWarning(UserWarning):
 
 class SampleCacheWarning(UserWarning):
     """Warning about kept samples that cannot be used, or samples that cannot be kept: they are made in each epoch."""
+
+
+class UnshardedWarning(UserWarning):
+    """Warning about a loader that shuffles in one of several ranks and has no ``shard``: each gets all samples."""
 
 
 class UnevenStepsWarning(UserWarning):

@@ -46,6 +46,12 @@ def available_cores() -> int:
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
 
 
+def cores_of_rank() -> int:
+    """Return this process's part of the cores that it may use: torchrun says how many ranks of a host share them."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, available_cores() // max(1, int(ranks) if ranks.isdecimal() else 1))
+
+
 def cpu_quota() -> float | None:
     """Return the number of processors that control groups allow this process; None: no limit."""
     return min((quota for _, quota in _quotas()), default=None)

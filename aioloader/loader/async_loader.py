@@ -84,7 +84,9 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
         drop_last: True is ``last_batch="discard"``, False "keep"; excludes `last_batch`.
         batchify_fn: makes a batch from a list of samples, in a worker; default `aioloader.batchify.Stack`.
         collate_fn: another name of `batchify_fn`; one of them at most.
-        num_workers: number of workers; None: the cores that this process may use; 0: inline; "auto": by measurement.
+        num_workers: number of workers; None: the cores that this process may use, divided
+            among the ranks of its host if torchrun names their number (LOCAL_WORLD_SIZE); 0: inline; "auto": by
+            measurement.
             The cost of one event loop for each image hardly depends on it (see the page Distributed training).
         seed: 0 <= seed < 2**64; None draws one and records it in the state.
         executor: "process", "fork" (worker processes that are forks of this one: see the page Choosing an executor for

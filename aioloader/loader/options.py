@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aioloader.errors import UnshardedWarning
 from aioloader.executors.factory import check_executor
 from aioloader.executors.process.executor import WorkerPool
 from aioloader.foundation.dealing import check_shard, rank_and_world
-from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.host_limits import cores_of_rank
+from aioloader.foundation.stacks import warn_caller
 from aioloader.foundation.validation import at_least, file_path, is_async, one_of
 from aioloader.pipeline.plan import not_batches, not_indices
 from aioloader.samplers.basic import BatchSampler, is_computed, is_positional
@@ -296,6 +299,9 @@ class LoaderOptions:
 
     def _check_shard(self) -> None:
         check_shard(self.shard)
+        if self.shard is None and self.shuffle:
+            with suppress(ValueError):  # other programs set RANK and WORLD_SIZE, too
+                _warn_of_ranks(rank_and_world("auto")[1])
         if shard_of(self.batch_sampler)[1] > 1:
             if self.shard is not None:
                 raise dealt_twice(type(self.batch_sampler).__name__)
@@ -346,7 +352,7 @@ class LoaderOptions:
         if self.num_workers is None and self.pool is not None:
             return self.pool.workers
         if self.num_workers is None or isinstance(self.num_workers, str):
-            return available_cores()
+            return cores_of_rank()
         return int(self.num_workers)
 
     @property
@@ -355,3 +361,12 @@ class LoaderOptions:
         if self.kind in ("", "inline") or self.num_workers == 0:
             return False
         return self.kind == AUTO or self.num_workers == AUTO
+
+
+def _warn_of_ranks(world: int) -> None:
+    if world > 1:
+        warn_caller(
+            f"WORLD_SIZE is {world}, and this loader has no shard: each rank gets all samples, with one seed in the "
+            "same order and with the same crops; pass shard='auto', or shard=(0, 1) if this is wanted",
+            UnshardedWarning,
+        )

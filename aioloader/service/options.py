@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioloader.errors import MissingPackageError
 from aioloader.executors.factory import check_executor
-from aioloader.foundation.host_limits import available_cores
+from aioloader.foundation.host_limits import cores_of_rank
 from aioloader.foundation.validation import at_least, file_path, one_of
 from aioloader.loader.options import OUTPUTS
 from aioloader.transforms.decode import DEFAULT_MAX_PIXELS
@@ -91,7 +91,7 @@ class ServiceOptions:
     @property
     def workers(self) -> int:
         """Return the number of workers."""
-        return self.num_workers or available_cores()
+        return self.num_workers or cores_of_rank()
 
     @property
     def longest_s(self) -> float:

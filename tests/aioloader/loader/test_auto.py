@@ -35,7 +35,7 @@ ALL = [
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
     """Pretend four cores, so that there is a choice on a machine with one core too."""
-    monkeypatch.setattr("aioloader.loader.options.available_cores", lambda: 4)
+    monkeypatch.setattr("aioloader.loader.options.cores_of_rank", lambda: 4)
 
 
 class Counted(Numbers):

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioloader import ArrayDataset, AsyncDataLoader, DataLoader, Receipt, ReceiptError
+from aioloader.errors import UnshardedWarning
+from aioloader.loader.options import LoaderOptions
 from aioloader.samplers import BatchSampler, RandomSampler
 from tests.aioloader.loader.samples import Made, Numbers, labels
 from tests.cases import with_cases
@@ -287,6 +289,20 @@ def name_rank(monkeypatch, variables):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+
+
+def test_ranks_without_a_shard_are_warned_and_share_the_cores(monkeypatch):
+    name_rank(monkeypatch, {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"})
+    monkeypatch.setattr("aioloader.foundation.host_limits.available_cores", lambda: 9)
+    with pytest.warns(UnshardedWarning, match=r"WORLD_SIZE is 2.*shard='auto'"):
+        options = LoaderOptions([1], 4, shuffle=True)
+    assert options.workers == 4
+    for wanted in (
+        {"shuffle": True, "shard": (0, 1)},
+        {"shuffle": True, "shard": "auto"},
+        {"shuffle": False},
+    ):
+        LoaderOptions([1], 4, **wanted)  # a warning is an error
 
 
 @with_cases(
