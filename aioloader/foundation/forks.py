@@ -9,6 +9,7 @@ import threading
 from aioloader.errors import ForkRefusedError, ForkWarning
 from aioloader.foundation.stacks import warn_caller
 
+_LOOKS = 50
 # Trio renames a thread while a function runs in it.
 _HARMLESS = ("aioloader-", "Trio thread ")
 
@@ -59,11 +60,15 @@ def is_alone() -> bool:
 
     Those that `threads_beside` leaves out may.
     """
-    try:
-        threads = len(os.listdir("/proc/self/task"))
-    except OSError:
-        return False
-    return threads == threading.active_count() and not threads_beside()
+    for _ in range(_LOOKS):
+        try:
+            threads = len(os.listdir("/proc/self/task"))
+        except OSError:
+            return False
+        if threads == threading.active_count():
+            return not threads_beside()
+        os.sched_yield()  # one that has ended for Python may not have for the system
+    return False
 
 
 def check_fork() -> None:
