@@ -97,7 +97,8 @@ class AsyncDataLoader(BaseLoader, Generic[B]):
             each chunk costs the event loop time.
         timeout: seconds without progress on a sample after which its worker is ended and the sample fails; and seconds
             to wait for the answer of a server.
-        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment). All need one seed. In
+        shard: (index, count) of this process, or "auto" (RANK and WORLD_SIZE of the environment); None: all samples,
+            with an `UnshardedWarning` if it shuffles and the environment has several ranks. All ranks need one seed. In
             each step every rank gets one batch, of a batch sampler too, which must yield the same batches everywhere.
         on_error: "raise": a failed sample fails its batch; "skip": it is left out and recorded in `errors`;
             "replace": it is recorded, and the next valid sample of the batch is duplicated (a batch without any is

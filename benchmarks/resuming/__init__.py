@@ -33,8 +33,10 @@ class Rank:
         number: of the world, another one each time.
     """
 
+    # The state of one rank is for all; else a rank has its own, or takes another's if there is none.
     shared = False
-    """Whether the state of one rank is for all; else a rank has its own, or takes another's if there is none."""
+    # Of a contender with one loader for all epochs, which has `state_dict` and `load_state_dict`.
+    loader: Any = None
 
     def __init__(
         self,
@@ -59,11 +61,14 @@ class Rank:
 
     def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
         """Open the loader in `epoch`, at a saved position or None, and return the (ids, draws) of its batches."""
-        raise NotImplementedError
+        if saved is not None:
+            self.loader.load_state_dict(saved)
+        batches: Iterable[tuple[Any, Any]] = self.loader
+        return batches
 
     def position(self) -> Any:
         """Return the position behind the latest batch: a JSON value."""
-        raise NotImplementedError
+        return self.loader.state_dict()
 
     def __iter__(self) -> Iterator[tuple[int, list[int], list[float]]]:
         """Yield the (epoch, ids, draws) of each batch, to the end of the last epoch."""

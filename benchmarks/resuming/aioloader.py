@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import aioloader
 from benchmarks import resuming
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 VARIANTS = ("exact", "pad")
 
@@ -27,7 +24,7 @@ class Rank(resuming.Rank):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._loader = aioloader.DataLoader(
+        self.loader = aioloader.DataLoader(
             aioloader.ArrayDataset(np.arange(resuming.SAMPLES)).transform(with_draw),
             self.batch,
             shuffle=True,
@@ -37,11 +34,3 @@ class Rank(resuming.Rank):
             num_workers=1,
             executor="thread",
         )
-
-    def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
-        if saved is not None:
-            self._loader.load_state_dict(saved)
-        return self._loader
-
-    def position(self) -> Any:
-        return self._loader.state_dict()

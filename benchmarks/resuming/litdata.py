@@ -7,16 +7,13 @@ As "Pause, resume data streaming" of its README says (https://github.com/Lightni
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from litdata import StreamingDataLoader, StreamingDataset
 from litdata.streaming.cache import Cache
 
 from benchmarks import resuming
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 VARIANTS = ("",)
 
@@ -51,12 +48,4 @@ class Rank(resuming.Rank):
             seed=7,
             transform=with_draw,
         )
-        self._loader = StreamingDataLoader(dataset, batch_size=self.batch, num_workers=1)
-
-    def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
-        if saved is not None:
-            self._loader.load_state_dict(saved)
-        return self._loader
-
-    def position(self) -> Any:
-        return self._loader.state_dict()
+        self.loader = StreamingDataLoader(dataset, batch_size=self.batch, num_workers=1)

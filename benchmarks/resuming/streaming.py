@@ -7,7 +7,7 @@ elastic_determinism.html there).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,9 +18,6 @@ from benchmarks.contenders.torchvision_v2 import import_v2
 import_v2()
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset  # noqa: E402  # see above
 from streaming.base.util import clean_stale_shared_memory  # noqa: E402  # see above
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 VARIANTS = ("",)
 
@@ -51,12 +48,4 @@ class Rank(resuming.Rank):
         torch.distributed.init_process_group("gloo", meeting, rank=self.rank, world_size=self.world)
         clean_stale_shared_memory()
         dataset = Numbers(local=f"{self.folder}/mds", shuffle=True, shuffle_seed=7, batch_size=self.batch)
-        self._loader = StreamingDataLoader(dataset, batch_size=self.batch, num_workers=1)
-
-    def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
-        if saved is not None:
-            self._loader.load_state_dict(saved)
-        return self._loader
-
-    def position(self) -> Any:
-        return self._loader.state_dict()
+        self.loader = StreamingDataLoader(dataset, batch_size=self.batch, num_workers=1)

@@ -40,13 +40,11 @@ class Rank(resuming.Rank):
         torch.manual_seed(7)
         numbers = Numbers()
         self._sampler = StatefulDistributedSampler(numbers, self.world, self.rank, shuffle=True, seed=7)
-        self._loader = StatefulDataLoader(numbers, self.batch, sampler=self._sampler, num_workers=1)
+        self.loader = StatefulDataLoader(numbers, self.batch, sampler=self._sampler, num_workers=1)
 
     def batches(self, saved: Any) -> Iterable[tuple[Any, Any]]:
         self._sampler.set_epoch(self.epoch)
-        if saved is not None:
-            self._loader.load_state_dict(pickle.loads(base64.b64decode(saved)))
-        return self._loader
+        return super().batches(None if saved is None else pickle.loads(base64.b64decode(saved)))
 
     def position(self) -> Any:
-        return base64.b64encode(pickle.dumps(self._loader.state_dict())).decode()
+        return base64.b64encode(pickle.dumps(super().position())).decode()

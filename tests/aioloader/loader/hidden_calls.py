@@ -53,11 +53,11 @@ def hide(platform: str) -> None:
                     delattr(module, name)
     if platform == "win32":
         for name in ("fcntl", "resource", "pwd", "grp", "termios"):
-            sys.modules[name] = None  # type: ignore[assignment]
+            sys.modules[name] = None  # type: ignore[assignment]  # importing it fails
         msvcrt: Any = types.ModuleType("msvcrt")
         msvcrt.LK_NBLCK, msvcrt.locking = 2, lambda fd, mode, nbytes: None
         sys.modules.setdefault("msvcrt", msvcrt)
-        mmap.mmap = _WindowsMap  # type: ignore[misc]
+        mmap.mmap = _WindowsMap  # type: ignore[misc]  # its signature is another one
     sys.platform = platform
 
 
